@@ -1,0 +1,31 @@
+// A description of a device, so that plans can be built where the device is not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tilewright/device.h"
+
+namespace tilewright {
+
+class DeviceProperties {
+ public:
+  DeviceProperties& set_device_id(int32_t v) { return device_id_ = v, *this; }
+  DeviceProperties& set_handle(Handle v) { return handle_ = v, *this; }
+  error_t build();
+  error_t serialize(std::vector<uint8_t>&) const;
+  error_t deserialize(const std::vector<uint8_t>&);
+  error_t status() const { return status_; }
+  std::string describe() const;
+  // "cpu:avx2,threads=2": what a Target is parsed from.
+  const std::string& target() const { return target_; }
+
+ private:
+  int32_t device_id_ = 0;
+  Handle handle_;
+  std::string target_;
+  error_t status_;
+};
+
+}  // namespace tilewright

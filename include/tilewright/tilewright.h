@@ -1,0 +1,4 @@
+// Everything a program needs. Declarations only; C++17 and later.
+#pragma once
+
+#include "tilewright/graph.h"

@@ -1,0 +1,110 @@
+// What an engine is: it is asked about a graph, answers with candidates or with every reason why not, compiles a
+// candidate to an artifact (plain bytes, no device needed), and loads an artifact into something that runs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ir/graph.h"
+#include "plan/target.h"
+
+namespace tilewright {
+
+enum class Why { Dtype, Shape, Stride, Alignment, Arch, Op, Fusion, Feature, Library, Limit, Policy };
+const char* to_string(Why);
+
+// "This engine does not take this graph": an answer, not an error.
+struct Reason {
+  Why why;
+  ir::NodeId node = -1;       // -1: about the whole graph
+  ir::TensorId tensor = ir::kNone;
+  std::string text;           // names the node and the numbers
+};
+
+// The caller's memory, by tensor id: null for what has none. Host pointers for scalars.
+using Bindings = std::vector<void*>;
+
+// One launch: what a profiler would show as a kernel.
+struct Step {
+  std::string name;  // "contraction conv+bias+relu"
+  std::function<void(const Bindings&, void* workspace)> run;
+};
+
+// A plan that can run. const, re-entrant, no allocation after the first run, no lock.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  virtual Status run(const Bindings&, void* workspace) const = 0;
+  virtual int64_t workspace_bytes() const = 0;
+  virtual const std::vector<Step>& steps() const = 0;
+};
+
+// The usual Executable of a CPU engine: steps in order, intermediates at fixed offsets of the workspace.
+class StepList : public Executable {
+ public:
+  StepList(std::vector<Step> steps, int64_t workspace_bytes)
+      : steps_(std::move(steps)), workspace_bytes_(workspace_bytes) {}
+  Status run(const Bindings& bindings, void* workspace) const override {
+    for (const Step& step : steps_) step.run(bindings, workspace);
+    return {};
+  }
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+  const std::vector<Step>& steps() const override { return steps_; }
+
+ private:
+  std::vector<Step> steps_;
+  int64_t workspace_bytes_;
+};
+
+// What compile() makes and a plan file keeps.
+struct Artifact {
+  std::string engine, config;  // config: "tile=64,threads=rows", readable, the same text everywhere
+  std::vector<uint8_t> bytes;  // what the engine needs beyond graph and config (a cubin); may be empty
+};
+
+struct Candidate {
+  std::string config;
+  int64_t workspace_bytes = 0;
+  int kernel_count = 0;
+  double estimated_ms = 0;
+  bool everything = false;  // of the kind that takes any graph: what FALLBACK lists
+  std::vector<BehaviorNote_t> behavior_notes;
+  std::vector<NumericalNote_t> numerical_notes;
+  std::vector<std::string> notes;  // for people: "2 kernels", "deterministic"
+  std::vector<Reason> reasons;     // not empty: this configuration cannot serve, and why
+};
+
+// The analysis of one graph by one engine, done once and shared by all its candidates.
+class Proposal {
+ public:
+  virtual ~Proposal() = default;
+  virtual std::vector<Candidate> candidates() const = 0;  // best first
+  virtual Result<Artifact> compile(const std::string& config) const = 0;
+  virtual std::string explain() const = 0;  // regions and why this shape of launch
+};
+
+struct Verdict {
+  std::unique_ptr<const Proposal> proposal;  // null: the engine does not take the graph, and `reasons` says why
+  std::vector<Reason> reasons;
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual const char* name() const = 0;     // "cpu.fused"
+  virtual const char* summary() const = 0;  // one line for people
+  virtual int version() const = 0;          // raised when artifacts change meaning
+  // Empty when the engine can work on this machine and target; else why not.
+  virtual std::vector<Reason> unavailable(const Target&) const = 0;
+  virtual Verdict propose(const ir::Graph&, const Target&) const = 0;
+  virtual Result<std::unique_ptr<Executable>> load(const ir::Graph&, const Artifact&, const Target&) const = 0;
+};
+
+// All engines, in the order in which they are asked (engines/builtin.cc).
+const std::vector<const Engine*>& all_engines();
+const Engine* find_engine(std::string_view name);
+
+}  // namespace tilewright
