@@ -77,6 +77,12 @@ struct Candidate {
   std::vector<Reason> reasons;     // not empty: this configuration cannot serve, and why
 };
 
+// Nodes that one launch computes together, for pictures and listings. A node that was split may be in several regions.
+struct RegionInfo {
+  std::string name;  // as the launch is called: "contraction conv+bias+relu"
+  std::vector<ir::NodeId> nodes;  // of the graph that was proposed
+};
+
 // The analysis of one graph by one engine, done once and shared by all its candidates.
 class Proposal {
  public:
@@ -84,6 +90,7 @@ class Proposal {
   virtual std::vector<Candidate> candidates() const = 0;  // best first
   virtual Result<Artifact> compile(const std::string& config) const = 0;
   virtual std::string explain() const = 0;  // regions and why this shape of launch
+  virtual std::vector<RegionInfo> regions() const { return {}; }  // in launch order; empty: no fusion to tell of
 };
 
 struct Verdict {
