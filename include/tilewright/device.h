@@ -9,6 +9,7 @@
 struct cudnnContext;  // what the field's programs hold as cudnnHandle_t
 struct CUgraph_st;    // cudaGraph_t
 
+#pragma GCC visibility push(default)
 namespace tilewright {
 
 class Handle {
@@ -35,3 +36,4 @@ const char* version_string();
 int version();
 
 }  // namespace tilewright
+#pragma GCC visibility pop

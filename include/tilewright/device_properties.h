@@ -7,6 +7,7 @@
 
 #include "tilewright/device.h"
 
+#pragma GCC visibility push(default)
 namespace tilewright {
 
 class DeviceProperties {
@@ -29,3 +30,4 @@ class DeviceProperties {
 };
 
 }  // namespace tilewright
+#pragma GCC visibility pop

@@ -35,6 +35,7 @@
 #include "tilewright/launch_list.h"
 #include "tilewright/plan.h"
 
+#pragma GCC visibility push(default)
 namespace tilewright::graph {
 
 class Graph {
@@ -295,3 +296,4 @@ class Graph {
 std::ostream& operator<<(std::ostream&, const Graph&);
 
 }  // namespace tilewright::graph
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace tilewright {
 
 class Json {
@@ -62,3 +63,4 @@ std::string Json::get<std::string>() const;
 std::ostream& operator<<(std::ostream&, const Json&);
 
 }  // namespace tilewright
+#pragma GCC visibility pop

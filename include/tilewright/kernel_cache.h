@@ -7,6 +7,7 @@
 
 #include "tilewright/status.h"
 
+#pragma GCC visibility push(default)
 namespace tilewright {
 
 class KernelCache {
@@ -34,3 +35,4 @@ class KernelCache {
 };
 
 }  // namespace tilewright
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 
 #include "tilewright/status.h"
 
+#pragma GCC visibility push(default)
 namespace tilewright {
 
 class LaunchList {
@@ -25,3 +26,4 @@ class LaunchList {
 };
 
 }  // namespace tilewright
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#pragma GCC visibility push(default)
 namespace tilewright {
 
 #define TILEWRIGHT_ERROR_CODES(X) \
@@ -40,3 +41,4 @@ std::ostream& operator<<(std::ostream&, const error_object&);
 using error_t = error_object;
 
 }  // namespace tilewright
+#pragma GCC visibility pop

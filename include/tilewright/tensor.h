@@ -15,6 +15,7 @@
 #include "tilewright/status.h"
 #include "tilewright/types.h"
 
+#pragma GCC visibility push(default)
 namespace tilewright {
 class Json;
 
@@ -114,3 +115,4 @@ class Tensor_attributes {
 
 }  // namespace graph
 }  // namespace tilewright
+#pragma GCC visibility pop

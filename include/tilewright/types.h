@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#pragma GCC visibility push(default)
 namespace tilewright {
 
 // One list per enum serves the enum, its text form and the parser of that text.
@@ -113,3 +114,4 @@ enum class ScalarType { RUNTIME_PARAM, COMPILE_TIME_CONST };
 }
 
 }  // namespace tilewright
+#pragma GCC visibility pop
