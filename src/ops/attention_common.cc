@@ -36,6 +36,12 @@ std::vector<AttrSpec> attention_attrs(std::vector<AttrSpec> more) {
   return attrs;
 }
 
+bool wants_stats(const AttrMap& attrs, const std::vector<std::string>&) {
+  auto it = attrs.find("generate_stats");
+  const bool* on = it == attrs.end() ? nullptr : std::get_if<bool>(&it->second);
+  return on && *on;
+}
+
 namespace {
 
 bool has_in(const Node& n, size_t port) { return port < n.in.size() && n.in[port] != kNone; }
@@ -63,6 +69,17 @@ AttentionOptions attention_options(const Graph& g, const Node& n) {
   return o;
 }
 
+double visible_pairs(const AttentionOptions& o) {
+  const int64_t shift = o.bottom_right ? o.skv - o.sq : 0;
+  double pairs = 0;
+  for (int64_t i = 0; i < o.sq; ++i) {
+    const int64_t end = o.right ? std::clamp<int64_t>(i + *o.right + shift + 1, 0, o.skv) : o.skv;
+    const int64_t begin = o.left ? std::clamp<int64_t>(i - *o.left + shift + 1, 0, o.skv) : 0;
+    pairs += double(std::max<int64_t>(end - begin, 0));
+  }
+  return pairs * double(o.b * o.hq);
+}
+
 double alibi_slope(int64_t h, int64_t heads) {
   int64_t n = 1;
   while (2 * n <= heads) n *= 2;
@@ -80,14 +97,6 @@ Status expect_dims(const Graph& g, const Node& n, TensorId id, const char* port,
   const Tensor& t = g.tensor(id);
   if (t.dim == want) return {};
   return invalid("{}: {} \"{}\" is {}, expected {}", node_label(n), port, t.name, to_text(t.dim), to_text(want));
-}
-
-Status expect_no_overlap(const Graph& g, const Node& n, TensorId id, const char* port) {
-  const Tensor& t = g.tensor(id);
-  if (!self_overlaps(t.view())) return {};
-  return invalid(
-      "{}: {} \"{}\" {} with strides {} would be written twice at one address; give it strides that do not overlap",
-      node_label(n), port, t.name, to_text(t.dim), to_text(t.stride));
 }
 
 namespace {
@@ -331,8 +340,8 @@ Bounded ReferenceAttention::dropout_factor(int64_t b, int64_t h, int64_t i, int6
   return f;
 }
 
-Bounded ReferenceAttention::as_factor(Bounded x) const {
-  if (factor_u_ > 0) x.e += factor_u_ * (std::fabs(x.v) + x.e) + factor_eta_;
+Bounded ReferenceAttention::as_factor(Bounded x, double later) const {
+  if (factor_u_ > 0) x.e += factor_u_ * (std::fabs(x.v) + x.e) + factor_eta_ * std::max(1.0, std::fabs(later));
   return x;
 }
 

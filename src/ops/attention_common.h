@@ -40,6 +40,8 @@ enum SdpaBackwardOut : size_t { kOutDQ, kOutDK, kOutDV, kOutDBias, kOutRngDumpBa
 
 std::vector<ir::Port> attention_inputs(std::vector<ir::Port> more);
 std::vector<ir::AttrSpec> attention_attrs(std::vector<ir::AttrSpec> more);
+// Stats is there when generate_stats asks for it.
+bool wants_stats(const AttrMap&, const std::vector<std::string>&);
 
 // A node's sizes and options, read from the graph.
 struct AttentionOptions {
@@ -57,6 +59,9 @@ struct AttentionOptions {
   double keep_scale() const { return 1 / (1 - drop_probability); }
 };
 AttentionOptions attention_options(const ir::Graph&, const ir::Node&);
+// Pairs (query, key) of all batches and heads that the diagonal bounds leave: what counts as work. (Lengths are not
+// known before execution.)
+double visible_pairs(const AttentionOptions&);
 
 // The slope of head h of `heads`: powers of 2^(-8/n), n the largest power of two in `heads`; the heads beyond n take
 // the odd powers of 2^(-4/n).
@@ -71,8 +76,6 @@ Status verify_attention(const ir::Graph&, const ir::Node&);
 std::string node_label(const ir::Node&);
 // The tensor's dims must be `want`.
 Status expect_dims(const ir::Graph&, const ir::Node&, ir::TensorId, const char* port, const Dims& want);
-// Writing through the tensor must not hit one address twice.
-Status expect_no_overlap(const ir::Graph&, const ir::Node&, ir::TensorId, const char* port);
 
 // The reference's view of a node: operands in double, masks decided element by element.
 class ReferenceAttention {
@@ -104,8 +107,9 @@ class ReferenceAttention {
   Bounded dropout_factor(int64_t b, int64_t h, int64_t i, int64_t j) const;
   double keep_mask(int64_t b, int64_t h, int64_t i, int64_t j) const;  // 0 or 1 (Philox)
   Bounded scale() const { return scale_; }
-  // What an engine may do to a factor of a matrix product: round it to the narrow type of the other operand.
-  Bounded as_factor(Bounded x) const;
+  // What an engine may do to a factor of a matrix product: round it to the narrow type of the other operand, at once
+  // or before it is multiplied by `later`.
+  Bounded as_factor(Bounded x, double later = 1) const;
 
  private:
   const RefContext& ctx_;

@@ -46,7 +46,6 @@ Status verify(const Graph& g, const Node& n) {
                       : port == kOutRngDump ? o.score_dims()
                                             : Dims{o.b, o.hq, o.sq, 1};
     TW_RETURN_IF_BAD(expect_dims(g, n, n.out[port], n.op->outputs[port].name, want));
-    TW_RETURN_IF_BAD(expect_no_overlap(g, n, n.out[port], n.op->outputs[port].name));
   }
   if (has_out(n, kOutRngDump) && !n.has_attr("dropout_probability"))
     return not_set("{}: RNG_DUMP \"{}\" needs dropout by probability", node_label(n),
@@ -111,20 +110,7 @@ void reference(RefContext& c) {
 
 double flops(const Graph& g, const Node& n) {
   const AttentionOptions o = attention_options(g, n);
-  double pairs = double(o.sq) * double(o.skv);
-  if (o.right == 0 && !o.left) {
-    // The pairs under the diagonal; the rest is not work.
-    pairs = 0;
-    const int64_t shift = o.bottom_right ? o.skv - o.sq : 0;
-    for (int64_t i = 0; i < o.sq; ++i) pairs += double(std::clamp<int64_t>(i + shift + 1, 0, o.skv));
-  }
-  return 2 * double(o.b * o.hq) * pairs * double(o.dqk + o.dv);
-}
-
-bool wants_stats(const AttrMap& attrs, const std::vector<std::string>&) {
-  auto it = attrs.find("generate_stats");
-  const bool* on = it == attrs.end() ? nullptr : std::get_if<bool>(&it->second);
-  return on && *on;
+  return 2 * visible_pairs(o) * double(o.dqk + o.dv);
 }
 
 }  // namespace
