@@ -1,5 +1,5 @@
-// conv_dgrad: DX[n, c, q] = sum over k and the p, r with p * stride + r * dilation - pre = q of DY[n, k, p] * W[k, c, r].
-// With a stride several sizes of DX have the same DY, so the caller sets DX's dims.
+// conv_dgrad: DX[n, c, q] = sum over k and the p, r with p * stride + r * dilation - pre = q of DY[n, k, p] * W[k, c,
+// r]. With a stride several sizes of DX have the same DY, so the caller sets DX's dims.
 #include "ops/contraction.h"
 #include "ops/convolution.h"
 
@@ -11,9 +11,10 @@ enum { kDy, kW };
 Status infer(ir::InferContext& ctx) {
   ir::Tensor& dx = ctx.out(0);
   if (dx.dim.empty())
-    return not_set("conv_dgrad \"{}\": the dims of DX \"{}\" are not set; they do not follow from DY \"{}\" {}, so the "
-                   "caller sets them",
-                   ctx.node.name, dx.name, ctx.in(kDy).name, to_text(ctx.in(kDy).dim));
+    return not_set(
+        "conv_dgrad \"{}\": the dims of DX \"{}\" are not set; they do not follow from DY \"{}\" {}, so the "
+        "caller sets them",
+        ctx.node.name, dx.name, ctx.in(kDy).name, to_text(ctx.in(kDy).dim));
   ctx.set_stride(dx, channels_last_strides(dx.dim));
   return {};
 }

@@ -11,10 +11,10 @@ enum { kDy, kX };
 Status infer(ir::InferContext& ctx) {
   ir::Tensor& dw = ctx.out(0);
   if (dw.dim.empty())
-    return not_set("conv_wgrad \"{}\": the dims of DW \"{}\" are not set; the filter's size does not follow from DY "
-                   "\"{}\" {} and X \"{}\" {}, so the caller sets them",
-                   ctx.node.name, dw.name, ctx.in(kDy).name, to_text(ctx.in(kDy).dim), ctx.in(kX).name,
-                   to_text(ctx.in(kX).dim));
+    return not_set(
+        "conv_wgrad \"{}\": the dims of DW \"{}\" are not set; the filter's size does not follow from DY "
+        "\"{}\" {} and X \"{}\" {}, so the caller sets them",
+        ctx.node.name, dw.name, ctx.in(kDy).name, to_text(ctx.in(kDy).dim), ctx.in(kX).name, to_text(ctx.in(kX).dim));
   ctx.set_stride(dw, channels_last_strides(dw.dim));
   return {};
 }

@@ -1,31 +1,12 @@
 #include "ops/convolution.h"
 
-#include <limits>
+#include "ops/window.h"
 
 namespace tilewright::ops {
-namespace {
 
 using ir::Graph;
 using ir::Node;
 using ir::Tensor;
-
-// Attribute values beyond this are mistakes, and would overflow the size arithmetic.
-constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
-
-Status check_values(const Node& node, const char* key, size_t rank, int64_t least, Dims& into) {
-  if (!node.has_attr(key)) return not_set("{} \"{}\": {} is not set", node.op->name, node.name, key);
-  into = node.attr<Dims>(key);
-  if (into.size() != rank)
-    return invalid("{} \"{}\": {} {} has {} entries, the tensors have {} spatial dims", node.op->name, node.name, key,
-                   to_text(into), into.size(), rank);
-  for (int64_t v : into)
-    if (v < least || v > kLargest)
-      return invalid("{} \"{}\": {} {} must be at least {} in every dim", node.op->name, node.name, key, to_text(into),
-                     least);
-  return {};
-}
-
-}  // namespace
 
 std::vector<ir::AttrSpec> convolution_attrs() {
   using ir::AttrKind;
@@ -46,10 +27,10 @@ Result<Convolution> plan_convolution(const Node& node, const Tensor& x, const Te
     return invalid("{} \"{}\": \"{}\" has dims {} and the filter \"{}\" {}; their ranks must agree", op, node.name,
                    x.name, to_text(x.dim), w.name, to_text(w.dim));
   const size_t rank = x.dim.size() - 2;
-  TW_RETURN_IF_BAD(check_values(node, "pre_padding", rank, 0, conv.pre));
-  TW_RETURN_IF_BAD(check_values(node, "post_padding", rank, 0, conv.post));
-  TW_RETURN_IF_BAD(check_values(node, "stride", rank, 1, conv.stride));
-  TW_RETURN_IF_BAD(check_values(node, "dilation", rank, 1, conv.dilation));
+  TW_RETURN_IF_BAD(read_spatial(node, "pre_padding", rank, 0, conv.pre));
+  TW_RETURN_IF_BAD(read_spatial(node, "post_padding", rank, 0, conv.post));
+  TW_RETURN_IF_BAD(read_spatial(node, "stride", rank, 1, conv.stride));
+  TW_RETURN_IF_BAD(read_spatial(node, "dilation", rank, 1, conv.dilation));
   conv.flip = node.attr_enum("math_mode", ConvolutionMode_t::CROSS_CORRELATION) == ConvolutionMode_t::CONVOLUTION;
 
   conv.n = x.dim[0], conv.c = x.dim[1], conv.k = w.dim[0];
@@ -58,23 +39,24 @@ Result<Convolution> plan_convolution(const Node& node, const Tensor& x, const Te
                    node.name, x.name, conv.c, w.dim[1], w.name);
   conv.groups = conv.c / w.dim[1];
   if (conv.k < 1 || conv.k % conv.groups != 0)
-    return invalid("{} \"{}\": \"{}\" makes {} channels, not a multiple of the {} groups ({} channels of \"{}\", {} per "
-                   "group)",
-                   op, node.name, w.name, conv.k, conv.groups, conv.c, x.name, w.dim[1]);
+    return invalid(
+        "{} \"{}\": \"{}\" makes {} channels, not a multiple of the {} groups ({} channels of \"{}\", {} per "
+        "group)",
+        op, node.name, w.name, conv.k, conv.groups, conv.c, x.name, w.dim[1]);
 
   for (size_t d = 0; d < rank; ++d) {
     const int64_t in = x.dim[d + 2], filter = w.dim[d + 2];
-    if (filter < 1 || filter > kLargest)
+    if (filter < 1 || filter > kLargestEntry)
       return invalid("{} \"{}\": the filter \"{}\" has dims {}; its spatial dims must be at least 1", op, node.name,
                      w.name, to_text(w.dim));
-    // Below 2^63: kLargest^2 + 2^62 + 2 * kLargest.
-    if (in > (int64_t(1) << 62)) return invalid("{} \"{}\": \"{}\" is too large", op, node.name, x.name);
+    if (in > kLargestDim) return invalid("{} \"{}\": \"{}\" is too large", op, node.name, x.name);
     const int64_t padded = in + conv.pre[d] + conv.post[d], reach = conv.dilation[d] * (filter - 1) + 1;
     if (padded < reach)
-      return error(error_code_t::SHAPE_DEDUCTION_FAILED,
-                   "{} \"{}\": spatial dim {} of \"{}\" is {} with padding ({} + {} + {}), smaller than the {} that the "
-                   "filter \"{}\" spans",
-                   op, node.name, d, x.name, padded, conv.pre[d], in, conv.post[d], reach, w.name);
+      return error(
+          error_code_t::SHAPE_DEDUCTION_FAILED,
+          "{} \"{}\": spatial dim {} of \"{}\" is {} with padding ({} + {} + {}), smaller than the {} that the "
+          "filter \"{}\" spans",
+          op, node.name, d, x.name, padded, conv.pre[d], in, conv.post[d], reach, w.name);
     conv.in.push_back(in), conv.filter.push_back(filter);
     conv.out.push_back((padded - reach) / conv.stride[d] + 1);
   }

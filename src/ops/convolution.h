@@ -11,11 +11,11 @@
 namespace tilewright::ops {
 
 struct Convolution {
-  int64_t n = 0, c = 0, k = 0;          // images, channels of X, channels of Y
-  int64_t groups = 1;                   // channels of X / dim 1 of W
-  Dims in, filter, out;                 // spatial sizes of X, W, Y
-  Dims pre, post, stride, dilation;     // one per spatial dim
-  bool flip = false;                    // CONVOLUTION: offset r takes tap filter - 1 - r
+  int64_t n = 0, c = 0, k = 0;       // images, channels of X, channels of Y
+  int64_t groups = 1;                // channels of X / dim 1 of W
+  Dims in, filter, out;              // spatial sizes of X, W, Y
+  Dims pre, post, stride, dilation;  // one per spatial dim
+  bool flip = false;                 // CONVOLUTION: offset r takes tap filter - 1 - r
 
   size_t rank() const { return in.size(); }
   int64_t c_per_group() const { return c / groups; }
