@@ -1,5 +1,6 @@
 // The number formats of tensors: sizes, conversions, roundoff. Narrow floats are converted by rounding to nearest even;
-// fp8 and integers saturate at their ends, NaN becomes NaN (0 for integers).
+// fp8 and integers saturate at their ends (an infinity too), NaN becomes NaN (0 for integers). Exceptions: FP4 has no
+// NaN and stores its largest value; a BOOLEAN is whether the value differs from 0, which a NaN does.
 #pragma once
 
 #include <cstdint>
