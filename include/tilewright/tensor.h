@@ -42,6 +42,7 @@ class Tensor_attributes {
   template <class T, std::enable_if_t<scalar_convert<T>::value, int> = 0>
   Tensor_attributes(T value) : Tensor_attributes(scalar_convert<T>::from(value)) {}
   Tensor_attributes(const Json& json);
+  operator Json() const;
 
   std::string get_name() const { return name_; }
   Tensor_attributes& set_name(const std::string& v) { return name_ = v, *this; }

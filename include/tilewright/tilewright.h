@@ -2,3 +2,4 @@
 #pragma once
 
 #include "tilewright/graph.h"
+#include "tilewright/score_modifiers.h"

@@ -23,12 +23,17 @@ namespace graph {
 
 using TensorPtr = std::shared_ptr<Tensor_attributes>;
 
+#pragma GCC visibility push(default)
 struct Attributes_base {
   std::string name;
   DataType_t compute_data_type = DataType_t::NOT_SET;
   AttrMap values;
   std::map<std::string, TensorPtr> inputs, outputs;
+
+  // Name, compute type and values; which op it is, only the graph knows.
+  operator Json() const;
 };
+#pragma GCC visibility pop
 
 template <class Self>
 class Attributes : public Attributes_base {
