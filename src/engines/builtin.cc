@@ -1,0 +1,18 @@
+// The one list of engines, in the order in which they are asked.
+#include "engines/reference/engine.h"
+#include "plan/engine.h"
+
+namespace tilewright {
+
+const std::vector<const Engine*>& all_engines() {
+  static const std::vector<const Engine*> engines = {&reference_engine()};
+  return engines;
+}
+
+const Engine* find_engine(std::string_view name) {
+  for (const Engine* e : all_engines())
+    if (name == e->name()) return e;
+  return nullptr;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,329 @@
+// Executing, timing and recording plans. A call looks pointers up, checks them and launches; nothing is planned here.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+
+#include "base/result.h"
+#include "frontend/builder.h"
+#include "frontend/handle.h"
+#include "frontend/verify.h"
+#include "ops/reference.h"
+
+namespace tilewright {
+
+struct LaunchList::Impl {
+  std::shared_ptr<const Executable> executable;
+  std::shared_ptr<const PlanBinding> binding;
+  Bindings bindings;
+  void* workspace = nullptr;
+};
+
+LaunchList::LaunchList() = default;
+LaunchList::~LaunchList() = default;
+LaunchList::LaunchList(LaunchList&&) noexcept = default;
+LaunchList& LaunchList::operator=(LaunchList&&) noexcept = default;
+bool LaunchList::empty() const { return !impl; }
+int LaunchList::launch_count() const { return impl ? int(impl->executable->steps().size()) : 0; }
+error_t LaunchList::replay() const {
+  if (!impl) return error(error_code_t::GRAPH_EXECUTION_FAILED, "the launch list is empty: record an execution first");
+  return impl->executable->run(impl->bindings, impl->workspace);
+}
+
+namespace graph {
+namespace {
+
+using TensorMap = std::unordered_map<TensorPtr, void*>;
+using UidMap = std::unordered_map<int64_t, void*>;
+using Shapes = std::vector<std::vector<int64_t>>;
+
+Status missing(const PlanBinding& b, const PlanBinding::Slot& s) {
+  return error(error_code_t::INVALID_VARIANT_PACK, "Uid {} not found in variant pack: it is tensor \"{}\"", s.uid,
+               b.graph->tensor(s.tensor).name);
+}
+
+Status check_pointers(const PlanBinding& b, const Bindings& bindings) {
+  for (const PlanBinding::Slot& s : b.slots)
+    if (!bindings[size_t(s.tensor)] && s.needs_memory)
+      return error(error_code_t::INVALID_VARIANT_PACK, "tensor \"{}\" (uid {}) has a null pointer",
+                   b.graph->tensor(s.tensor).name, s.uid);
+  return {};
+}
+
+Status bind(const PlanBinding& b, const UidMap& map, Bindings& out) {
+  out.assign(b.tensor_count, nullptr);
+  for (const PlanBinding::Slot& s : b.slots) {
+    auto it = map.find(s.uid);
+    if (it == map.end()) return missing(b, s);
+    out[size_t(s.tensor)] = it->second;
+  }
+  return check_pointers(b, out);
+}
+
+// By tensor: the uid counts, so that keys may come from another graph with the same uids.
+Status bind(const PlanBinding& b, const TensorMap& map, Bindings& out) {
+  out.assign(b.tensor_count, nullptr);
+  size_t found = 0;
+  for (const auto& [tensor, pointer] : map) {
+    if (!tensor || !tensor->has_uid()) continue;
+    const PlanBinding::Slot* s = b.find(tensor->get_uid());
+    if (!s) continue;
+    out[size_t(s->tensor)] = pointer;
+    ++found;
+  }
+  if (found < b.slots.size())
+    for (const PlanBinding::Slot& s : b.slots) {
+      const bool there = std::any_of(map.begin(), map.end(), [&](const auto& e) {
+        return e.first && e.first->has_uid() && e.first->get_uid() == s.uid;
+      });
+      if (!there) return missing(b, s);
+    }
+  return check_pointers(b, out);
+}
+
+struct PointerList {
+  void** pointers;
+  int count;
+};
+
+Status bind(const PlanBinding& b, const PointerList& list, Bindings& out) {
+  out.assign(b.tensor_count, nullptr);
+  if (size_t(list.count) != b.slots.size())
+    return error(error_code_t::INVALID_VARIANT_PACK, "{} pointers given, the variant pack has {} uids", list.count,
+                 b.slots.size());
+  for (size_t i = 0; i < b.slots.size(); ++i) out[size_t(b.slots[i].tensor)] = list.pointers[i];
+  return check_pointers(b, out);
+}
+
+Result<int64_t> built_index(const PlanList& plans, int64_t index) {
+  if (index < 0 || index >= plans.count())
+    return error(error_code_t::GRAPH_EXECUTION_FAILED, "Plan index {} is invalid. The list has {} plans.", index,
+                 plans.count());
+  if (!plans.at(index).executable)
+    return error(error_code_t::GRAPH_EXECUTION_FAILED, "Plan at index {} ({}) did not build.", index,
+                 plans.at(index).name());
+  return index;
+}
+
+bool verify_wanted(const Description& d) {
+  static const bool everywhere = [] {
+    const char* v = std::getenv("TILEWRIGHT_VERIFY");
+    return v && *v == '1';
+  }();
+  return d.verify || everywhere;
+}
+
+Status launch(const Description& d, const ir::Graph& g, const Executable& e, const Bindings& bindings, void* workspace) {
+  if (e.workspace_bytes() > 0 && !workspace)
+    return error(error_code_t::GRAPH_EXECUTION_FAILED, "the plan needs a workspace of {} bytes, the pointer is null",
+                 e.workspace_bytes());
+  if (verify_wanted(d)) return run_verified(g, e, bindings);
+  return e.run(bindings, workspace);
+}
+
+// One vector per thread, so that execute() allocates nothing after its first call.
+Bindings& thread_bindings() {
+  static thread_local Bindings bindings;
+  return bindings;
+}
+
+template <class Pack>
+Status execute_at(const Graph::Impl& impl, Handle handle, const Pack& pack, void* workspace, int64_t index) {
+  TW_RETURN_IF_BAD(check_handle(handle));
+  TW_ASSIGN_OR_RETURN(index, built_index(impl.plans, index));
+  const PlanBinding& binding = *impl.plans.binding();
+  Bindings& bindings = thread_bindings();
+  TW_RETURN_IF_BAD(bind(binding, pack, bindings));
+  return launch(impl.description, *binding.graph, *impl.plans.at(index).executable, bindings, workspace);
+}
+
+// The plan for overridden shapes: the description with those shapes frozen anew, the same engine and configuration.
+// Its workspace is its own, since the caller's was sized for other shapes.
+Result<std::shared_ptr<const Override>> make_override(const Graph::Impl& impl, int64_t index,
+                                                      const std::vector<int64_t>& uids, const Shapes& shapes,
+                                                      const Shapes& strides) {
+  Description d = clone(impl.description);
+  std::vector<TensorPtr> all = d.tensors;
+  for (const BuilderNode& n : d.nodes) {
+    all.insert(all.end(), n.in.begin(), n.in.end());
+    all.insert(all.end(), n.out.begin(), n.out.end());
+  }
+  for (size_t i = 0; i < uids.size(); ++i) {
+    bool found = false;
+    for (const TensorPtr& t : all)
+      if (t && t->has_uid() && t->get_uid() == uids[i]) {
+        t->set_dim(shapes[i]).set_stride(strides[i]);
+        found = true;
+      }
+    if (!found) return invalid("override: no tensor of the graph has uid {}", uids[i]);
+  }
+  auto frozen = freeze(d);
+  if (!frozen) return frozen.status();
+  auto o = std::make_shared<Override>();
+  o->graph = frozen->graph;
+  o->binding = std::make_shared<PlanBinding>(make_binding(o->graph));
+  const PlanRow& row = impl.plans.at(index);
+  auto executable = row.engine->load(*o->graph, row.artifact, impl.plans.target());
+  if (!executable) return executable.status();
+  o->executable = std::move(*executable);
+  return std::shared_ptr<const Override>(std::move(o));
+}
+
+template <class Pack>
+Status execute_override(const Graph::Impl& impl, Handle handle, const Pack& pack, void* workspace, int64_t index,
+                        const std::vector<int64_t>& uids, const Shapes& shapes, const Shapes& strides) {
+  if (uids.empty()) return execute_at(impl, handle, pack, workspace, index);
+  TW_RETURN_IF_BAD(check_handle(handle));
+  TW_ASSIGN_OR_RETURN(index, built_index(impl.plans, index));
+  if (!impl.description.override_shapes)
+    return not_supported("shape overrides need set_override_shape_enabled(true) before the graph is built");
+  if (shapes.size() != uids.size() || strides.size() != uids.size())
+    return invalid("override: {} uids, {} shapes, {} strides; the lists must be of one length", uids.size(),
+                   shapes.size(), strides.size());
+  std::string key = std::to_string(index);
+  for (size_t i = 0; i < uids.size(); ++i)
+    key += fmt::format("|{}:{}{}", uids[i], to_text(shapes[i]), to_text(strides[i]));
+  std::shared_ptr<const Override> o;
+  {
+    std::lock_guard lock(impl.overrides_mutex);
+    if (auto it = impl.overrides.find(key); it != impl.overrides.end()) o = it->second;
+  }
+  if (!o) {
+    TW_ASSIGN_OR_RETURN(o, make_override(impl, index, uids, shapes, strides));
+    std::lock_guard lock(impl.overrides_mutex);
+    if (impl.overrides.size() >= 1024) impl.overrides.clear();  // bounded; they are cheap to make again
+    impl.overrides.emplace(key, o);
+  }
+  Bindings& bindings = thread_bindings();
+  TW_RETURN_IF_BAD(bind(*o->binding, pack, bindings));
+  static thread_local std::vector<char> own;
+  const size_t bytes = size_t(o->executable->workspace_bytes());
+  if (own.size() < bytes + 64) own.resize(bytes + 64);
+  char* aligned = own.data() + (64 - reinterpret_cast<uintptr_t>(own.data()) % 64) % 64;
+  return launch(impl.description, *o->graph, *o->executable, bindings, aligned);
+}
+
+template <class Map>
+Status autotune_over(Graph::Impl& impl, Handle handle, const Map& map, void* workspace) {
+  TW_RETURN_IF_BAD(check_handle(handle));
+  PlanList& plans = impl.plans;
+  Bindings bindings;
+  if (!plans.binding())
+    return error(error_code_t::GRAPH_EXECUTION_FAILED, "autotune: no plan is built; call build_plans(ALL) first");
+  TW_RETURN_IF_BAD(bind(*plans.binding(), map, bindings));
+  using Clock = std::chrono::steady_clock;
+  std::optional<int64_t> best;
+  for (int64_t i = 0; i < plans.count(); ++i) {
+    PlanRow& row = plans.at(i);
+    if (!row.executable || row.state == PlanState::Excluded) continue;
+    auto run = [&] { return launch(impl.description, *plans.graph(), *row.executable, bindings, workspace); };
+    if (Status s = run(); s.is_bad()) {  // the warm-up
+      row.state = PlanState::Failed;
+      row.reasons = {{Why::Feature, -1, ir::kNone, s.err_msg}};
+      row.executable.reset();
+      continue;
+    }
+    // The median of at least 3 runs, of more while they are short.
+    std::vector<double> ms;
+    double total = 0;
+    while (ms.size() < 3 || (ms.size() < 100 && total < 200)) {
+      const auto start = Clock::now();
+      TW_RETURN_IF_BAD(run());
+      ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+      total += ms.back();
+      if (total > 2000) break;
+    }
+    std::nth_element(ms.begin(), ms.begin() + long(ms.size() / 2), ms.end());
+    row.measured_ms = ms[ms.size() / 2];
+    if (!best || *row.measured_ms < *plans.at(*best).measured_ms) best = i;
+  }
+  if (!best) return error(error_code_t::GRAPH_EXECUTION_FAILED, "autotune: no built plan ran:\n{}", plans.why_none());
+  plans.choose(*best);
+  return {};
+}
+
+template <class Map>
+Status record_plan(const Graph::Impl& impl, Handle handle, const Map& map, void* workspace, LaunchList& list) {
+  TW_RETURN_IF_BAD(check_handle(handle));
+  TW_ASSIGN_OR_RETURN(int64_t index, built_index(impl.plans, impl.plans.chosen().value_or(-1)));
+  auto recorded = std::make_unique<LaunchList::Impl>();
+  recorded->executable = impl.plans.at(index).executable;
+  recorded->binding = impl.plans.binding();
+  recorded->workspace = workspace;
+  TW_RETURN_IF_BAD(bind(*recorded->binding, map, recorded->bindings));
+  if (recorded->executable->workspace_bytes() > 0 && !workspace)
+    return error(error_code_t::GRAPH_EXECUTION_FAILED, "the plan needs a workspace of {} bytes, the pointer is null",
+                 recorded->executable->workspace_bytes());
+  list.impl = std::move(recorded);
+  return {};
+}
+
+Status no_cuda_graph() {
+  return not_supported("CUDA graphs need an NVIDIA GPU, and the plan runs on the CPU; record() makes a launch list");
+}
+
+}  // namespace
+
+error_t Graph::execute(Handle h, TensorMap& map, void* ws) const {
+  return execute_at(*impl_, h, map, ws, impl_->plans.chosen().value_or(-1));
+}
+error_t Graph::execute(Handle h, UidMap& map, void* ws) const {
+  return execute_at(*impl_, h, map, ws, impl_->plans.chosen().value_or(-1));
+}
+error_t Graph::execute(Handle h, UidMap& map, void* ws, const std::vector<int64_t>& uids, const Shapes& shapes,
+                       const Shapes& strides) const {
+  return execute_override(*impl_, h, map, ws, impl_->plans.chosen().value_or(-1), uids, shapes, strides);
+}
+error_t Graph::execute(Handle h, void** pointers, int count, void* ws) const {
+  return execute_at(*impl_, h, PointerList{pointers, count}, ws, impl_->plans.chosen().value_or(-1));
+}
+error_t Graph::execute_plan_at_index(Handle h, TensorMap& map, void* ws, int64_t index) const {
+  return execute_at(*impl_, h, map, ws, index);
+}
+error_t Graph::execute_plan_at_index(Handle h, UidMap& map, void* ws, int64_t index, const std::vector<int64_t>& uids,
+                                     const Shapes& shapes, const Shapes& strides) const {
+  return execute_override(*impl_, h, map, ws, index, uids, shapes, strides);
+}
+error_t Graph::execute_plan_at_index(Handle h, void** pointers, int count, void* ws, int64_t index,
+                                     const std::vector<int64_t>& uids, const Shapes& shapes,
+                                     const Shapes& strides) const {
+  return execute_override(*impl_, h, PointerList{pointers, count}, ws, index, uids, shapes, strides);
+}
+
+std::vector<int64_t> Graph::get_variant_pack_uids_sorted() {
+  std::vector<int64_t> uids;
+  if (!impl_->lowered) return uids;
+  for (const auto& s : make_binding(impl_->frozen.graph).slots) uids.push_back(s.uid);
+  return uids;
+}
+
+error_t Graph::prepare_variant_pack_template() {
+  if (impl_->plans.binding()) return {};
+  return error(error_code_t::GRAPH_EXECUTION_FAILED, "there are no plans yet; call create_execution_plans");
+}
+
+error_t Graph::autotune(Handle h, UidMap& map, void* ws, void*) { return autotune_over(*impl_, h, map, ws); }
+error_t Graph::autotune(Handle h, TensorMap& map, void* ws, void*) { return autotune_over(*impl_, h, map, ws); }
+
+// Nothing is loaded lazily on a CPU; the handle and the plan are checked.
+error_t Graph::warmup(Handle h) {
+  TW_RETURN_IF_BAD(check_handle(h));
+  return built_index(impl_->plans, impl_->plans.chosen().value_or(-1)).status();
+}
+
+error_t Graph::record(Handle h, UidMap& map, void* ws, LaunchList& list) const {
+  return record_plan(*impl_, h, map, ws, list);
+}
+error_t Graph::record(Handle h, TensorMap& map, void* ws, LaunchList& list) const {
+  return record_plan(*impl_, h, map, ws, list);
+}
+error_t Graph::update(Handle h, UidMap& map, void* ws, LaunchList& list) const {
+  if (list.empty()) return invalid("update: the launch list is empty; record an execution first");
+  return record_plan(*impl_, h, map, ws, list);
+}
+error_t Graph::populate_cuda_graph(Handle, UidMap&, void*, CUgraph_st*) { return no_cuda_graph(); }
+error_t Graph::populate_cuda_graph(Handle, TensorMap&, void*, CUgraph_st*) { return no_cuda_graph(); }
+error_t Graph::update_cuda_graph(Handle, UidMap&, void*, CUgraph_st*) { return no_cuda_graph(); }
+error_t Graph::update_cuda_graph(Handle, TensorMap&, void*, CUgraph_st*) { return no_cuda_graph(); }
+
+}  // namespace graph
+}  // namespace tilewright
