@@ -1,0 +1,86 @@
+#include "tilewright/device.h"
+
+#include <map>
+#include <memory>
+#include <shared_mutex>
+
+#include "base/result.h"
+#include "frontend/handle.h"
+
+namespace tilewright {
+namespace {
+
+struct Context {
+  void* stream = nullptr;
+};
+
+// Live handles. A foreign pointer is never dereferenced, only looked up.
+struct Registry {
+  std::shared_mutex mutex;
+  std::map<const void*, std::unique_ptr<Context>> contexts;
+};
+Registry& registry() {
+  static Registry* r = new Registry;  // outlives every static object that may still destroy a handle
+  return *r;
+}
+
+Status unknown_handle(Handle h) {
+  return error(error_code_t::HANDLE_ERROR,
+               "handle {} was not made by create_handle, or is destroyed; this version runs on the CPU, whose handle "
+               "is create_handle's or null",
+               static_cast<const void*>(h.get()));
+}
+
+}  // namespace
+
+Status check_handle(Handle h) {
+  if (!h) return {};
+  Registry& r = registry();
+  std::shared_lock lock(r.mutex);
+  return r.contexts.count(h.get()) ? Status{} : unknown_handle(h);
+}
+
+error_t create_handle(Handle* handle) {
+  if (!handle) return invalid("create_handle: the result pointer is null");
+  auto context = std::make_unique<Context>();
+  auto* opaque = reinterpret_cast<cudnnContext*>(context.get());
+  Registry& r = registry();
+  std::unique_lock lock(r.mutex);
+  r.contexts[opaque] = std::move(context);
+  *handle = Handle(opaque);
+  return {};
+}
+
+error_t destroy_handle(Handle h) {
+  if (!h) return {};
+  Registry& r = registry();
+  std::unique_lock lock(r.mutex);
+  return r.contexts.erase(h.get()) ? Status{} : unknown_handle(h);
+}
+
+error_t set_stream(Handle h, void* stream) {
+  if (!h) return invalid("set_stream: the handle is null; create one with create_handle");
+  Registry& r = registry();
+  std::unique_lock lock(r.mutex);
+  auto it = r.contexts.find(h.get());
+  if (it == r.contexts.end()) return unknown_handle(h);
+  it->second->stream = stream;
+  return {};
+}
+
+error_t get_stream(Handle h, void** stream) {
+  if (!stream) return invalid("get_stream: the result pointer is null");
+  *stream = nullptr;
+  if (!h) return {};
+  Registry& r = registry();
+  std::shared_lock lock(r.mutex);
+  auto it = r.contexts.find(h.get());
+  if (it == r.contexts.end()) return unknown_handle(h);
+  *stream = it->second->stream;
+  return {};
+}
+
+const char* version_string() { return "0.1.0"; }
+int version() { return 100; }
+
+}  // namespace tilewright
