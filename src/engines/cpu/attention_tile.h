@@ -1,0 +1,52 @@
+// The arithmetic of attention on tiles in memory, compiled for several instruction sets and picked at run time.
+// A tile is a row-major matrix; its row pitch (ld*) is a multiple of kTilePad elements, so whole vectors may be read
+// and written past the last column.
+#pragma once
+
+#include <cstdint>
+
+namespace tilewright::cpu {
+
+constexpr int64_t kTilePad = 16;
+inline int64_t padded(int64_t n) { return (n + kTilePad - 1) / kTilePad * kTilePad; }
+
+// A(i, k) = a[i * a_row + k * a_col]: a matrix or its transpose.
+template <class T>
+struct TileFactor {
+  const T* a;
+  int64_t a_row, a_col;
+};
+
+// T is float or double.
+template <class T>
+struct TileMath {
+  // c [m, n] = or += A [m, k] * b [k, n].
+  void (*multiply)(int64_t m, int64_t n, int64_t k, TileFactor<T> a, const T* b, int64_t ldb, T* c, int64_t ldc,
+                   bool accumulate);
+  bool (*all_finite)(const T* x, int64_t rows, int64_t cols, int64_t ld);
+  // One step of the online softmax, rows = keys, columns = queries. s becomes exp(s - max); max and sum are per column
+  // and updated; rescale is what earlier sums and outputs of the column must be multiplied with.
+  void (*softmax_step)(int64_t rows, int64_t cols, T* s, int64_t ld, T* max, T* sum, T* rescale);
+  // s: scores (-inf where excluded) in, P * f out. dp: dO V^T in, dS = P (dp * f - delta) out, 0 where excluded. f may
+  // be null (1). lse and delta are per column, or per row.
+  void (*gradient_step)(int64_t rows, int64_t cols, T* s, T* dp, int64_t ld, const T* f, const T* lse, const T* delta,
+                        bool per_column);
+  // x[r, c] *= factor[r].
+  void (*scale_rows)(int64_t rows, int64_t cols, T* x, int64_t ld, const T* factor);
+};
+template <class T>
+const TileMath<T>& tile_math();
+
+// multiply, accumulating, that leaves out the terms whose A is 0: for a b that holds inf or NaN in rows that a mask
+// excludes.
+template <class T>
+void multiply_nonzero(int64_t m, int64_t n, int64_t k, TileFactor<T> a, const T* b, int64_t ldb, T* c, int64_t ldc) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < k; ++j) {
+      const T x = a.a[i * a.a_row + j * a.a_col];
+      if (x == 0) continue;
+      for (int64_t d = 0; d < n; ++d) c[i * ldc + d] += x * b[j * ldb + d];
+    }
+}
+
+}  // namespace tilewright::cpu
