@@ -8,7 +8,8 @@ namespace {
 Status infer(ir::InferContext& ctx) {
   if (!ctx.node.has_attr("axis")) return not_set("concatenate \"{}\": axis is not set", ctx.node.name);
   const int64_t axis = ctx.node.attr<int64_t>("axis");
-  if (ctx.node.in.empty()) return not_set("concatenate \"{}\": it has no inputs", ctx.node.name);
+  for (size_t i = 0; i < std::max<size_t>(ctx.node.in.size(), 1); ++i)
+    if (!ctx.has_in(i)) return not_set("concatenate \"{}\": input {} is not set", ctx.node.name, i);
   const ir::Tensor& first = ctx.in(0);
   if (axis < 0 || size_t(axis) >= first.dim.size())
     return invalid("concatenate \"{}\": axis {} is not a dim of \"{}\" {}", ctx.node.name, axis, first.name,
