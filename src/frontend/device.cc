@@ -1,7 +1,7 @@
 #include "tilewright/device.h"
 
+#include <cstdint>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <shared_mutex>
 
@@ -15,10 +15,12 @@ struct Context {
   void* stream = nullptr;
 };
 
-// Live handles. A foreign pointer is never dereferenced, only looked up.
+// Live handles. The opaque pointers are numbers, never used twice and no addresses that a process can have; what a
+// caller passes is looked up and never read. So a destroyed handle and a foreign pointer are told from a live one.
 struct Registry {
   std::shared_mutex mutex;
-  std::map<const void*, std::unique_ptr<Context>> contexts;
+  std::map<const void*, Context> contexts;
+  uintptr_t last = uintptr_t{0x7477} << 48;
 };
 Registry& registry() {
   static Registry* r = new Registry;  // outlives every static object that may still destroy a handle
@@ -43,11 +45,10 @@ Status check_handle(Handle h) {
 
 error_t create_handle(Handle* handle) {
   if (!handle) return invalid("create_handle: the result pointer is null");
-  auto context = std::make_unique<Context>();
-  auto* opaque = reinterpret_cast<cudnnContext*>(context.get());
   Registry& r = registry();
   std::unique_lock lock(r.mutex);
-  r.contexts[opaque] = std::move(context);
+  auto* opaque = reinterpret_cast<cudnnContext*>(++r.last);
+  r.contexts[opaque] = {};
   *handle = Handle(opaque);
   return {};
 }
@@ -65,7 +66,7 @@ error_t set_stream(Handle h, void* stream) {
   std::unique_lock lock(r.mutex);
   auto it = r.contexts.find(h.get());
   if (it == r.contexts.end()) return unknown_handle(h);
-  it->second->stream = stream;
+  it->second.stream = stream;
   return {};
 }
 
@@ -77,7 +78,7 @@ error_t get_stream(Handle h, void** stream) {
   std::shared_lock lock(r.mutex);
   auto it = r.contexts.find(h.get());
   if (it == r.contexts.end()) return unknown_handle(h);
-  *stream = it->second->stream;
+  *stream = it->second.stream;
   return {};
 }
 
