@@ -123,7 +123,7 @@ const OpDef kSdpa = {
                                 {"Page_table_V", PortKind::Optional},
                                 {"Block_mask", PortKind::Optional}}),
     .outputs = {{"O"},
-                {"Stats", PortKind::Optional, wants_stats},
+                {"Stats", PortKind::Required, wants_stats},
                 {"Max", PortKind::Optional},
                 {"Sum_exp", PortKind::Optional},
                 {"RNG_DUMP", PortKind::Optional}},
