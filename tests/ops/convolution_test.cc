@@ -435,6 +435,15 @@ TEST(ConvWgrad, FourThreadsExecuteOnePlanAtOnce) {
   for (const Status& status : failed) EXPECT_TRUE(status.is_good()) << status.err_msg;
 }
 
+TEST(Convolution, CostCountsTwoPerMultiplyAdd) {
+  const Shape s = plane({2, 6, 8, 8}, {4, 3, 3, 3}, 1, 1, 2);
+  for (Op op : {Op::Fprop, Op::Dgrad, Op::Wgrad}) {
+    Built t = build(s, op, kFloats);
+    ASSERT_TRUE(t.graph.validate().is_good());
+    EXPECT_EQ(ir::cost(*t.graph.impl().frozen.graph).flops, 2.0 * (2 * 4 * 4 * 4) * (3 * 9));
+  }
+}
+
 // --- rejections ------------------------------------------------------------------------------------------------------
 
 struct Rejection {
