@@ -1,0 +1,189 @@
+#include "engines/cpu/block.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "base/numeric_types.h"
+
+namespace tilewright::cpu {
+
+using fuse::Instr;
+using fuse::PwOp;
+
+void* Memory::tensor(ir::TensorId t) const {
+  const fuse::Place& place = fused_.place[size_t(t)];
+  if (place.root == ir::kNone) return size_t(t) < bindings_.size() ? bindings_[size_t(t)] : nullptr;
+  const int bits = element_bits(fused_.graph.tensor(t).storage_type());
+  return static_cast<char*>(root(place.root)) + place.offset * bits / 8;
+}
+
+double Memory::scalar(ir::TensorId t) const {
+  return load_element(bindings_[size_t(t)], fused_.graph.tensor(t).storage_type(), 0);
+}
+
+char* thread_scratch(int64_t bytes) {
+  struct Free {
+    void operator()(char* p) const { std::free(p); }
+  };
+  thread_local std::unique_ptr<char, Free> block;
+  thread_local int64_t size = 0;
+  if (bytes > size) {
+    block.reset();
+    size = (bytes + 4095) / 4096 * 4096;
+    block.reset(static_cast<char*>(std::aligned_alloc(4096, size_t(size))));
+    TW_CHECK(block != nullptr);
+  }
+  return block.get();
+}
+
+double lane_cost(int64_t stride) {
+  if (stride == 1 || stride == 0) return 1;
+  return std::abs(stride) < 16 ? 3 : 6;
+}
+
+template <class T>
+BlockOps<T> make_ops(const fuse::PwProgram& p, const std::vector<int>& instructions) {
+  BlockOps<T> ops;
+  for (int id : instructions) {
+    const Instr& i = p.code[size_t(id)];
+    BlockOp<T> op;
+    op.op = i.op;
+    op.id = id;
+    for (int k = 0; k < 3; ++k) op.arg[k] = i.arg[size_t(k)];
+    op.access = i.access;
+    op.params = &i.params;
+    op.type = i.op == PwOp::Load || i.op == PwOp::Store ? p.access[size_t(i.access)].type : i.type;
+    op.value = i.value;
+    op.tensor = i.tensor;
+    if (i.op == PwOp::Load)
+      for (const Instr& s : p.code) op.copy |= s.op == PwOp::Store && s.arg[0] == id;
+    if (i.op == PwOp::Pointwise) {
+      op.function = lane_ops<T>().pointwise[int(i.mode)];
+      TW_CHECK(op.function);
+    }
+    ops.push_back(op);
+  }
+  return ops;
+}
+
+template <class T>
+int assign_slots(const std::vector<BlockOps<T>*>& kept, const std::vector<BlockOps<T>*>& passing, int instructions) {
+  int slots = 0;
+  std::vector<int> slot_of(size_t(instructions), -1);
+  for (BlockOps<T>* list : kept)
+    for (BlockOp<T>& op : *list) {
+      int& slot = slot_of[size_t(op.id)];
+      if (slot < 0) slot = slots++;
+      op.slot = slot;
+    }
+  int most = slots;
+  for (BlockOps<T>* list : passing) {
+    std::vector<int> last(size_t(instructions), -1), here(size_t(instructions), -1), free;
+    for (size_t k = 0; k < list->size(); ++k)
+      for (int a : (*list)[k].arg)
+        if (a >= 0) last[size_t(a)] = int(k);
+    int next = slots;
+    for (size_t k = 0; k < list->size(); ++k) {
+      BlockOp<T>& op = (*list)[k];
+      if (op.op == PwOp::Store) continue;
+      if (free.empty()) {
+        op.slot = next++;
+      } else {
+        op.slot = free.back();
+        free.pop_back();
+      }
+      here[size_t(op.id)] = op.slot;
+      for (int a = 0; a < 3; ++a) {
+        const int id = op.arg[a];
+        const bool again = std::find(op.arg, op.arg + a, id) != op.arg + a;
+        if (id >= 0 && here[size_t(id)] >= 0 && last[size_t(id)] == int(k) && !again) free.push_back(here[size_t(id)]);
+      }
+    }
+    most = std::max(most, next);
+  }
+  return most;
+}
+
+namespace {
+
+inline void load(const void* m, DataType_t t, int64_t at, int64_t stride, int64_t n, float* out) {
+  load_floats(m, t, at, stride, n, out);
+}
+inline void load(const void* m, DataType_t t, int64_t at, int64_t stride, int64_t n, double* out) {
+  load_doubles(m, t, at, stride, n, out);
+}
+inline void store(void* m, DataType_t t, int64_t at, int64_t stride, int64_t n, const float* in) {
+  store_floats(m, t, at, stride, n, in);
+}
+inline void store(void* m, DataType_t t, int64_t at, int64_t stride, int64_t n, const double* in) {
+  store_doubles(m, t, at, stride, n, in);
+}
+template <class T>
+constexpr DataType_t kNative = sizeof(T) == 4 ? DataType_t::FLOAT : DataType_t::DOUBLE;
+
+}  // namespace
+
+template <class T>
+void run_ops(const BlockOps<T>& ops, Frame<T>& f) {
+  const LaneOps<T>& lanes = lane_ops<T>();
+  const int64_t n = f.n;
+  for (const BlockOp<T>& op : ops) {
+    T* const out = f.buffers + int64_t(op.slot) * kLanes;
+    switch (op.op) {
+      case PwOp::Pointwise:
+        op.function(out, f.value[op.arg[0]], op.arg[1] < 0 ? nullptr : f.value[op.arg[1]],
+                    op.arg[2] < 0 ? nullptr : f.value[op.arg[2]], n, *op.params);
+        break;
+      case PwOp::Load: {
+        const int64_t at = f.offset[op.access], stride = f.lane_stride[op.access];
+        const void* memory = f.memory[op.access];
+        if (stride == 1 && op.type == kNative<T> && !op.copy && reinterpret_cast<uintptr_t>(memory) % sizeof(T) == 0) {
+          f.value[op.id] = static_cast<const T*>(memory) + at;
+          continue;
+        }
+        if (stride == 0) {
+          T v;
+          load(memory, op.type, at, 1, 1, &v);
+          lanes.fill(out, v, n);
+        } else {
+          load(memory, op.type, at, stride, n, out);
+        }
+        break;
+      }
+      case PwOp::Store: {
+        const int64_t count = f.store_lanes ? f.store_lanes[op.access] : n;
+        if (count > 0)
+          store(f.memory[op.access], op.type, f.offset[op.access], f.lane_stride[op.access], count, f.value[op.arg[0]]);
+        continue;
+      }
+      case PwOp::Const:
+        lanes.fill(out, T(op.value), kLanes);
+        break;
+      case PwOp::Scalar:
+        lanes.fill(out, T(f.tensors->scalar(op.tensor)), kLanes);
+        break;
+      case PwOp::Index: {
+        const int64_t at = f.offset[op.access], stride = f.lane_stride[op.access];
+        for (int64_t i = 0; i < n; ++i) out[i] = T(at + i * stride);
+        break;
+      }
+      case PwOp::Cast:
+        lanes.cast(op.type, out, f.value[op.arg[0]], n);
+        break;
+      case PwOp::In:
+      case PwOp::Reduce:
+        continue;  // set by the driver
+    }
+    f.value[op.id] = out;
+  }
+}
+
+template BlockOps<float> make_ops(const fuse::PwProgram&, const std::vector<int>&);
+template BlockOps<double> make_ops(const fuse::PwProgram&, const std::vector<int>&);
+template int assign_slots(const std::vector<BlockOps<float>*>&, const std::vector<BlockOps<float>*>&, int);
+template int assign_slots(const std::vector<BlockOps<double>*>&, const std::vector<BlockOps<double>*>&, int);
+template void run_ops(const BlockOps<float>&, Frame<float>&);
+template void run_ops(const BlockOps<double>&, Frame<double>&);
+
+}  // namespace tilewright::cpu

@@ -1,0 +1,220 @@
+#include "engines/cpu/packing.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/numeric_types.h"
+
+namespace tilewright::cpu {
+
+using fuse::Instr;
+using fuse::PwOp;
+
+void GroupIndex::set(const Problem& p, char group) {
+  dims = p.dims_of(group);
+  extent.clear();
+  for (int d : dims) extent.push_back(p.dims[size_t(d)].extent);
+}
+
+template <class T>
+void Packer<T>::prepare(const Problem& p, int operand, char side, const fuse::PwProgram& program, int panel) {
+  coordinates_ = p.operand[size_t(operand)];
+  program_ = program;
+  panel_ = panel;
+  row_.set(p, side);
+  k_.set(p, 'k');
+  plain_ = program_.code.size() == 1 && program_.code[0].op == PwOp::Load;
+
+  // Runs go along the fastest row dim or the fastest sum dim, whichever the loads like better.
+  double best = 0;
+  for (bool in_k : {true, false}) {
+    const GroupIndex& group = in_k ? k_ : row_;
+    if (group.dims.empty() || group.extent.back() <= 1) continue;
+    const int dim = group.dims.back();
+    double cost = 24.0 / double(std::min<int64_t>(group.extent.back(), kLanes)) + (in_k ? 0.5 : 0);
+    for (const Instr& i : program_.code)
+      if (i.op == PwOp::Load)
+        cost += lane_cost(operand_strides(p, operand, program_.access[size_t(i.access)])[size_t(dim)]);
+    if (lane_ >= 0 && cost >= best) continue;
+    best = cost;
+    lane_ = dim;
+    lane_in_k_ = in_k;
+    lane_extent_ = group.extent.back();
+  }
+  for (size_t d = 0; d < coordinates_.size() && lane_ >= 0; ++d)
+    if (coordinates_[d].factor[size_t(lane_)] != 0) lane_dim_ = int(d);
+
+  std::vector<int> uniform, rest;
+  std::vector<bool> is_uniform(program_.code.size());
+  for (size_t k = 0; k < program_.code.size(); ++k) {
+    const Instr& i = program_.code[k];
+    bool u = i.op != PwOp::Load && i.op != PwOp::Index;
+    for (int a : i.arg) u = u && (a < 0 || is_uniform[size_t(a)]);
+    is_uniform[k] = u;
+    (u ? uniform : rest).push_back(int(k));
+  }
+  uniform_ = make_ops<T>(program_, uniform);
+  ops_ = make_ops<T>(program_, rest);
+  slots_ = assign_slots<T>({&uniform_}, {&ops_}, int(program_.code.size()));
+}
+
+template <class T>
+void Packer<T>::cut(Cutter& c, int64_t rows, int64_t kc, Work& w) const {
+  const int64_t accesses = int64_t(program_.access.size());
+  w.frame.value = c.template take<const T*>(int64_t(program_.code.size()));
+  w.frame.buffers = c.template take<T>(int64_t(slots_) * kLanes);
+  w.offset = c.template take<int64_t>(accesses);
+  w.stride = c.template take<int64_t>(accesses);
+  w.line = c.template take<T>(std::max(rows, int64_t(panel_) * kc));
+  w.spread = c.template take<T>(kLanes);
+}
+
+template <class T>
+int64_t Packer<T>::scratch_bytes(int64_t rows, int64_t kc) const {
+  Cutter c(nullptr);
+  Work w;
+  cut(c, rows, kc, w);
+  return c.bytes();
+}
+
+// n values at `coordinate`, `step` apart along the lane's dim. The scratch is laid out for them.
+template <class T>
+void Packer<T>::evaluate(Work& w, const int64_t* coordinate, int64_t step, int64_t n, T* out) const {
+  for (size_t a = 0; a < program_.access.size(); ++a) {
+    const fuse::Access& access = program_.access[a];
+    int64_t at = access.offset;
+    for (size_t d = 0; d < access.stride.size(); ++d) at += coordinate[d] * access.stride[d];
+    w.offset[a] = at;
+    w.stride[a] = lane_dim_ < 0 ? 0 : access.stride[size_t(lane_dim_)] * step;
+  }
+  if (plain_) {
+    const fuse::Access& access = program_.access[0];
+    if constexpr (sizeof(T) == 4)
+      load_floats(w.frame.memory[0], access.type, w.offset[0], w.stride[0], n, out);
+    else
+      load_doubles(w.frame.memory[0], access.type, w.offset[0], w.stride[0], n, out);
+    return;
+  }
+  for (int64_t done = 0; done < n; done += kLanes) {
+    w.frame.n = std::min<int64_t>(kLanes, n - done);
+    run_ops(ops_, w.frame);
+    std::copy_n(w.frame.value[program_.result], w.frame.n, out + done);
+    for (size_t a = 0; a < program_.access.size(); ++a) w.offset[a] += kLanes * w.stride[a];
+  }
+}
+
+template <class T>
+void Packer<T>::run(Work& w, const int64_t* index, int64_t n, T* out) const {
+  int64_t coordinate[fuse::kMaxRank];
+  int64_t first = 0, count = n, period = 1, step = 0;  // lanes first, first + period, ... have values
+  for (size_t d = 0; d < coordinates_.size(); ++d) {
+    const Coordinate& c = coordinates_[d];
+    int64_t v = c.base;
+    for (int i = 0; i < kMaxProblem; ++i) v += c.factor[size_t(i)] * index[i];
+    const int64_t factor = int(d) == lane_dim_ ? c.factor[size_t(lane_)] : 0;
+    if (factor == 0) {
+      if (v < 0 || v % c.divisor != 0 || v / c.divisor >= c.extent) {
+        std::fill_n(out, n, T(0));
+        return;
+      }
+      coordinate[d] = v / c.divisor;
+      continue;
+    }
+    period = c.divisor / std::gcd(std::abs(factor), c.divisor);
+    step = factor * period / c.divisor;
+    while (first < period && (v + first * factor) % c.divisor != 0) ++first;
+    if (first == period) count = 0;
+    // Quotients start + j * step must lie in [0, extent).
+    int64_t start = count ? (v + first * factor) / c.divisor : 0;
+    if (step > 0 && start < 0) {
+      const int64_t skip = (-start + step - 1) / step;
+      first += skip * period, start += skip * step;
+    } else if (step < 0 && start >= c.extent) {
+      const int64_t skip = (start - c.extent) / -step + 1;
+      first += skip * period, start += skip * step;
+    }
+    int64_t room =
+        step > 0 ? (start >= c.extent ? 0 : (c.extent - 1 - start) / step + 1) : (start < 0 ? 0 : start / -step + 1);
+    if (count) count = std::min(room, first >= n ? 0 : (n - 1 - first) / period + 1);
+    coordinate[d] = start;
+  }
+  if (count <= 0) {
+    std::fill_n(out, n, T(0));
+    return;
+  }
+  if (period == 1) {
+    std::fill_n(out, first, T(0));
+    evaluate(w, coordinate, step, count, out + first);
+    std::fill(out + first + count, out + n, T(0));
+    return;
+  }
+  std::fill_n(out, n, T(0));
+  for (int64_t done = 0; done < count; done += kLanes) {
+    const int64_t some = std::min<int64_t>(kLanes, count - done);
+    evaluate(w, coordinate, step, some, w.spread);
+    for (int64_t j = 0; j < some; ++j) out[first + (done + j) * period] = w.spread[j];
+    coordinate[lane_dim_] += some * step;
+  }
+}
+
+template <class T>
+void Packer<T>::pack(const Memory& memory, void* const* base, const Range& r, T padding, int64_t* index, char* scratch,
+                     T* panels) const {
+  Work w;
+  Cutter cutter(scratch);
+  cut(cutter, r.rows, r.ks, w);
+  w.frame.memory = base;
+  w.frame.offset = w.offset;
+  w.frame.lane_stride = w.stride;
+  w.frame.tensors = &memory;
+  w.frame.n = kLanes;
+  run_ops(uniform_, w.frame);
+  const int64_t panel_size = int64_t(panel_) * r.ks;
+  const int64_t panels_count = (r.rows + panel_ - 1) / panel_;
+
+  if (lane_ >= 0 && !lane_in_k_) {  // all rows for one k at a time
+    for (int64_t k = 0; k < r.ks; ++k) {
+      k_.decode(r.k + k, index);
+      for (int64_t done = 0; done < r.rows;) {
+        row_.decode(r.row + done, index);
+        const int64_t n = std::min(r.rows - done, lane_extent_ - index[lane_]);
+        run(w, index, n, w.line + done);
+        done += n;
+      }
+      const int64_t inside = r.k + k < r.k_end ? std::clamp<int64_t>(r.row_end - r.row, 0, r.rows) : 0;
+      std::fill(w.line + inside, w.line + r.rows, padding);
+      for (int64_t p = 0; p < panels_count; ++p) {
+        T* const to = panels + p * panel_size + k * panel_;
+        const int64_t n = std::min<int64_t>(panel_, r.rows - p * panel_);
+        std::copy_n(w.line + p * panel_, n, to);
+        std::fill(to + n, to + panel_, T(0));
+      }
+    }
+    return;
+  }
+  for (int64_t p = 0; p < panels_count; ++p) {  // the rows of a panel, then their transpose
+    const int64_t rows = std::min<int64_t>(panel_, r.rows - p * panel_);
+    for (int64_t i = 0; i < rows; ++i) {
+      T* const line = w.line + i * r.ks;
+      const int64_t row = r.row + p * panel_ + i;
+      row_.decode(row, index);
+      for (int64_t done = 0; done < r.ks;) {
+        k_.decode(r.k + done, index);
+        const int64_t n = lane_ < 0 ? 1 : std::min(r.ks - done, lane_extent_ - index[lane_]);
+        run(w, index, n, line + done);
+        done += n;
+      }
+      const int64_t inside = row < r.row_end ? std::clamp<int64_t>(r.k_end - r.k, 0, r.ks) : 0;
+      std::fill(line + inside, line + r.ks, padding);
+    }
+    T* const to = panels + p * panel_size;
+    if (rows < panel_) std::fill_n(to, panel_size, T(0));
+    for (int64_t k = 0; k < r.ks; ++k)
+      for (int64_t i = 0; i < rows; ++i) to[k * panel_ + i] = w.line[i * r.ks + k];
+  }
+}
+
+template class Packer<float>;
+template class Packer<double>;
+
+}  // namespace tilewright::cpu

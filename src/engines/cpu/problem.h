@@ -1,0 +1,51 @@
+// A contraction as index arithmetic: result[b, m, n] = sum over k of A[b, m, k] B[b, n, k], where b, m, n, k stand for
+// groups of dims and each coordinate of a tensor is a linear function of them. Matrix products, the three convolutions
+// and their grouped forms differ only here.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "fuse/regions.h"
+
+namespace tilewright::cpu {
+
+constexpr int kMaxProblem = 16;
+
+struct ProblemDim {
+  int64_t extent;
+  char group;  // 'b', 'm', 'n' or 'k'
+};
+
+// A coordinate of an operand: (base + sum of factor * index) / divisor. Where that is no integer of [0, extent) the
+// operand counts as zero: padding, and the gaps of a strided gradient.
+struct Coordinate {
+  int64_t base = 0;
+  std::array<int64_t, kMaxProblem> factor = {};
+  int64_t divisor = 1;
+  int64_t extent = 1;
+};
+
+struct Problem {
+  std::vector<ProblemDim> dims;                          // b, m, n, k; within a group the slowest first
+  std::array<std::vector<Coordinate>, 2> operand;        // A, B: per dim of the tensor
+  std::vector<std::array<int64_t, kMaxProblem>> result;  // per dim of the result: factors
+  // Matmul: sizes per batch beyond which the operands count as `padding`.
+  ir::TensorId m_end = ir::kNone, n_end = ir::kNone, k_end = ir::kNone;
+  double padding = 0;
+
+  int64_t size(char group) const;
+  std::vector<int> dims_of(char group) const;
+};
+
+Problem make_problem(const ir::Graph&, const ir::Node&);
+// The roles of A and B exchanged: the transposed result.
+void exchange(Problem&);
+// Sorts the dims of a group by descending weight (a stride in memory).
+void sort_group(Problem&, char group, const std::array<int64_t, kMaxProblem>& weight);
+
+// Strides per problem dim of an access over the result's, or an operand's, dims.
+std::array<int64_t, kMaxProblem> problem_strides(const Problem&, const fuse::Access&);
+std::array<int64_t, kMaxProblem> operand_strides(const Problem&, int operand, const fuse::Access&);
+
+}  // namespace tilewright::cpu

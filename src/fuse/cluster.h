@@ -1,0 +1,27 @@
+// Which nodes share a region: the merging pass of the region builder.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "fuse/regions.h"
+
+namespace tilewright::fuse {
+
+struct Cluster {
+  Anchor anchor = Anchor::Rows;
+  std::vector<ir::NodeId> nodes;  // in topological order
+  ir::NodeId heavy = -1;
+  std::array<std::vector<ir::NodeId>, 2> prologue;  // Contraction: nodes that make operand A, B
+  Dims domain;                                      // Rows
+  DimMask inner = 0;
+
+  bool in_prologue(ir::NodeId id) const;
+};
+
+// The clusters, in an order in which they can run.
+std::vector<Cluster> cluster_nodes(const FusedGraph&, const FuseOptions&);
+// Decides which virtual tensors are in memory: those that cross from one cluster to another.
+void materialise(FusedGraph&, const std::vector<Cluster>&);
+
+}  // namespace tilewright::fuse

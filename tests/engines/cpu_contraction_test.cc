@@ -1,0 +1,191 @@
+// Contraction regions on the CPU against the reference.
+#include <gtest/gtest.h>
+
+#include "engines/cpu/engine.h"
+#include "support/engine_check.h"
+#include "support/ir_builder.h"
+
+namespace tilewright::testing {
+namespace {
+
+using P = PointwiseMode_t;
+using R = ReductionMode_t;
+using D = DataType_t;
+
+void check(const IrBuilder& b, HarnessOptions options = {}) { check_engine(cpu_fused_engine(), b.graph, options); }
+
+TEST(CpuContraction, MatmulOfAwkwardSizes) {
+  for (const Dims& mnk : {Dims{1, 1, 1}, Dims{7, 5, 3}, Dims{33, 70, 65}, Dims{1, 300, 40}, Dims{300, 1, 40},
+                          Dims{130, 260, 300}, Dims{2, 2, 1000}}) {
+    IrBuilder b;
+    b.output(b.op("matmul", {b.input({mnk[0], mnk[2]}), b.input({mnk[2], mnk[1]})}));
+    check(b, {.fill = Fill::Integers});
+    check(b);
+  }
+}
+
+TEST(CpuContraction, MatmulOfEveryLayout) {
+  const Dims row_major = {2000, 50, 1}, column_major = {2000, 1, 50}, gaps = {9000, 150, 3};
+  for (const Dims& a : {row_major, column_major, gaps})
+    for (const Dims& bs : {row_major, column_major, gaps})
+      for (const Dims& c : {row_major, column_major, gaps}) {
+        IrBuilder b;
+        auto product = b.op("matmul", {b.input({3, 31, 40}, D::FLOAT, a), b.input({3, 40, 29}, D::HALF, bs)});
+        b.output(product, D::FLOAT, c);
+        check(b);
+      }
+}
+
+TEST(CpuContraction, MatmulBroadcastsBatches) {
+  IrBuilder b;
+  b.output(b.op("matmul", {b.input({2, 1, 9, 20}), b.input({1, 3, 20, 11})}));
+  check(b);
+}
+
+TEST(CpuContraction, MatmulSizesPerBatch) {
+  IrBuilder b;
+  auto a = b.input({3, 20, 30}), c = b.input({3, 30, 25});
+  auto m = b.input({3, 1, 1}, D::INT32), n = b.input({3, 1, 1}, D::INT32), k = b.input({3, 1, 1}, D::INT32);
+  b.output(b.op("matmul", {a, c, m, n, k}, {{"padding_value", 0.5}}));
+  HarnessOptions options;
+  Harness harness(b.graph, options);
+  const int32_t sizes[3][3] = {{20, 7, 0}, {25, 1, 13}, {30, 12, 5}};
+  for (int i = 0; i < 3; ++i) memcpy(harness.memory(std::array{m, n, k}[size_t(i)]), sizes[i], sizeof sizes[i]);
+  harness.inputs_changed();
+  for (const char* config : {"fuse=all", "fuse=anchors"}) {
+    auto plan = load_plan(cpu_fused_engine(), b.graph, config);
+    ASSERT_TRUE(plan);
+    const Status s = harness.check_run(*plan);
+    EXPECT_TRUE(s.is_good()) << s.err_msg;
+  }
+}
+
+TEST(CpuContraction, IntegerMatmulIsExact) {
+  IrBuilder b;
+  b.compute = D::INT32;
+  b.output(b.op("matmul", {b.input({40, 500}, D::INT8), b.input({500, 30}, D::INT8)}), D::INT32);
+  check(b);
+}
+
+TEST(CpuContraction, DoubleMatmulIsInDouble) {
+  IrBuilder b;
+  b.compute = b.intermediate = D::DOUBLE;
+  b.output(b.op("matmul", {b.input({20, 50}, D::DOUBLE), b.input({50, 30}, D::DOUBLE)}), D::DOUBLE);
+  check(b);
+}
+
+TEST(CpuContraction, MatmulScaleBiasGeluAmax) {
+  IrBuilder b;
+  auto product = b.op("matmul", {b.input({2, 100, 70}, D::HALF), b.input({2, 70, 90}, D::HALF)});
+  auto scaled = b.pw(P::MUL, {product, b.scalar(std::nullopt, 3)});
+  auto y = b.pw(P::GELU_FWD, {b.pw(P::ADD, {scaled, b.input({1, 1, 90})})});
+  b.output(y, D::HALF);
+  b.output(b.reduce(R::AMAX, y, {1, 1, 1}));
+  check(b);
+}
+
+TEST(CpuContraction, SideReductionsOfEveryShape) {
+  for (const Dims& dim : {Dims{1, 1, 1}, Dims{3, 1, 1}, Dims{3, 130, 1}, Dims{3, 1, 270}, Dims{1, 130, 1},
+                          Dims{1, 1, 270}, Dims{1, 130, 270}})
+    for (R mode : {R::ADD, R::MAX, R::AVG, R::NORM2}) {
+      IrBuilder b;
+      auto product = b.op("matmul", {b.input({3, 130, 20}), b.input({3, 20, 270})});
+      b.output(b.reduce(mode, product, dim));
+      check(b, {.fill = mode == R::NORM2 ? Fill::Random : Fill::Integers});
+    }
+}
+
+struct ConvCase {
+  Dims x, w, pad, stride, dilation;
+};
+const ConvCase kConvCases[] = {
+    {{2, 5, 9, 11}, {6, 5, 3, 3}, {1, 1}, {1, 1}, {1, 1}},
+    {{1, 8, 10, 7}, {4, 8, 1, 1}, {0, 0}, {1, 1}, {1, 1}},
+    {{2, 6, 13, 12}, {9, 6, 3, 5}, {2, 0}, {2, 3}, {1, 2}},
+    {{1, 12, 8, 8}, {18, 4, 3, 3}, {1, 1}, {1, 1}, {1, 1}},
+    {{3, 6, 7, 7}, {6, 1, 3, 3}, {1, 1}, {2, 2}, {1, 1}},
+    {{2, 3, 15}, {4, 3, 4}, {3}, {2}, {2}},
+    {{1, 4, 5, 6, 7}, {5, 4, 2, 3, 2}, {1, 0, 1}, {1, 2, 1}, {2, 1, 1}},
+    {{2, 40, 20, 21}, {70, 40, 3, 3}, {1, 1}, {1, 1}, {1, 1}},
+};
+
+Dims convolved(const ConvCase& c) {
+  Dims y = {c.x[0], c.w[0]};
+  for (size_t d = 0; d < c.pad.size(); ++d)
+    y.push_back((c.x[d + 2] + 2 * c.pad[d] - c.dilation[d] * (c.w[d + 2] - 1) - 1) / c.stride[d] + 1);
+  return y;
+}
+Dims layout(const Dims& dim, bool channels_last) {
+  return channels_last ? channels_last_strides(dim) : row_major_strides(dim);
+}
+
+TEST(CpuContraction, ConvolutionsOfEveryKind) {
+  for (const ConvCase& c : kConvCases)
+    for (bool last : {true, false}) {
+      const Dims y = convolved(c);
+      IrBuilder fprop;
+      fprop.output(fprop.conv("conv_fprop", fprop.input(c.x, D::FLOAT, layout(c.x, last)),
+                              fprop.input(c.w, D::FLOAT, layout(c.w, last)), c.pad, c.stride, c.dilation),
+                   D::FLOAT, layout(y, last));
+      check(fprop, {.fill = Fill::Integers});
+      IrBuilder dgrad;
+      dgrad.output(dgrad.conv("conv_dgrad", dgrad.input(y, D::FLOAT, layout(y, last)),
+                              dgrad.input(c.w, D::FLOAT, layout(c.w, last)), c.pad, c.stride, c.dilation, c.x),
+                   D::FLOAT, layout(c.x, last));
+      check(dgrad, {.fill = Fill::Integers});
+      IrBuilder wgrad;
+      wgrad.output(wgrad.conv("conv_wgrad", wgrad.input(y, D::FLOAT, layout(y, last)),
+                              wgrad.input(c.x, D::FLOAT, layout(c.x, last)), c.pad, c.stride, c.dilation, c.w),
+                   D::FLOAT, layout(c.w, last));
+      check(wgrad, {.fill = Fill::Integers});
+    }
+}
+
+TEST(CpuContraction, FlippedFilters) {
+  for (const char* op : {"conv_fprop", "conv_dgrad", "conv_wgrad"}) {
+    const Dims x = {2, 3, 9, 8}, w = {4, 3, 3, 2}, y = {2, 4, 5, 4};
+    const bool fprop = std::string(op) == "conv_fprop", dgrad = std::string(op) == "conv_dgrad";
+    IrBuilder b;
+    b.output(b.op(op, {b.input(fprop ? x : y), b.input(fprop || dgrad ? w : x)},
+                  {{"pre_padding", Dims{1, 0}},
+                   {"post_padding", Dims{1, 0}},
+                   {"stride", Dims{2, 2}},
+                   {"dilation", Dims{1, 1}},
+                   {"math_mode", to_string(ConvolutionMode_t::CONVOLUTION)}},
+                  fprop   ? y
+                  : dgrad ? x
+                          : w));
+    check(b, {.fill = Fill::Integers});
+  }
+}
+
+TEST(CpuContraction, ScaleBiasReluConvGenstats) {
+  IrBuilder b;
+  const Dims x = {2, 16, 12, 10};
+  auto in = b.input(x, D::HALF, channels_last_strides(x));
+  auto normed = b.pw(P::ADD, {b.pw(P::MUL, {in, b.input({1, 16, 1, 1})}), b.input({1, 16, 1, 1})});
+  auto y = b.conv("conv_fprop", b.pw(P::RELU_FWD, {normed}),
+                  b.input({24, 16, 3, 3}, D::HALF, channels_last_strides({24, 16, 3, 3})), {1, 1}, {1, 1}, {1, 1});
+  b.output(y, D::HALF);
+  auto stats = b.node("genstats", {y});
+  b.output(stats[0]);
+  b.output(stats[1]);
+  check(b);
+}
+
+TEST(CpuContraction, ResidualConvolutionsBothLayouts) {
+  for (bool last : {true, false}) {
+    IrBuilder b;
+    const Dims x = {2, 8, 9, 9};
+    auto in = b.input(x, D::FLOAT, layout(x, last));
+    auto y = b.conv("conv_fprop", in, b.input({8, 8, 3, 3}), {1, 1}, {1, 1}, {1, 1});
+    auto biased = b.pw(P::RELU_FWD, {b.pw(P::ADD, {b.pw(P::ADD, {y, b.input({1, 8, 1, 1})}), in})});
+    auto z = b.conv("conv_fprop", biased, b.input({5, 8, 1, 1}), {0, 0}, {1, 1}, {1, 1});
+    b.output(z, D::FLOAT, layout(b.dim(z), last));
+    b.output(biased, D::FLOAT, layout(x, last));
+    check(b);
+  }
+}
+
+}  // namespace
+}  // namespace tilewright::testing

@@ -1,0 +1,190 @@
+// Rows regions on the CPU against the reference.
+#include <gtest/gtest.h>
+
+#include "engines/cpu/engine.h"
+#include "support/engine_check.h"
+#include "support/ir_builder.h"
+
+namespace tilewright::testing {
+namespace {
+
+using P = PointwiseMode_t;
+using R = ReductionMode_t;
+using D = DataType_t;
+
+void check(const IrBuilder& b, HarnessOptions options = {}) { check_engine(cpu_fused_engine(), b.graph, options); }
+
+TEST(CpuRows, AddsAndRectifies) {
+  IrBuilder b;
+  auto x = b.input({3, 5, 7}), y = b.input({3, 5, 7});
+  b.output(b.pw(P::RELU_FWD, {b.pw(P::ADD, {x, y})}));
+  check(b);
+}
+
+TEST(CpuRows, BroadcastsAlongEveryDim) {
+  for (const Dims& dim : {Dims{4, 1, 1}, Dims{1, 300, 1}, Dims{1, 1, 6}, Dims{1, 1, 1}, Dims{4, 1, 6}}) {
+    IrBuilder b;
+    auto x = b.input({4, 300, 6}), y = b.input(dim);
+    b.output(b.pw(P::MUL, {y, x}));
+    check(b);
+  }
+}
+
+TEST(CpuRows, PermutedAndPaddedStrides) {
+  IrBuilder b;
+  auto x = b.input({2, 30, 5, 7}, D::FLOAT, {30 * 35, 1, 7 * 30, 30});
+  auto y = b.input({2, 30, 5, 7}, D::HALF, {9000, 300, 50, 7});
+  auto z = b.pw(P::SUB, {x, y});
+  b.output(z, D::BFLOAT16, {2000, 1, 400, 50});
+  b.output(b.pw(P::ABS, {z}), D::FLOAT, {1050, 35, 7, 1});
+  check(b);
+}
+
+TEST(CpuRows, ScalarsStoredAndBound) {
+  IrBuilder b;
+  auto x = b.input({8, 40});
+  b.output(b.pw(P::ADD, {b.pw(P::MUL, {x, b.scalar(0.5f, 2)}), b.scalar(std::nullopt, 2)}));
+  check(b);
+}
+
+TEST(CpuRows, EveryReductionModeAlongEveryDim) {
+  for (R mode : {R::ADD, R::MUL, R::MIN, R::MAX, R::AMAX, R::AVG, R::NORM1, R::NORM2, R::MUL_NO_ZEROS})
+    for (const Dims& dim :
+         {Dims{1, 6, 40}, Dims{5, 1, 40}, Dims{5, 6, 1}, Dims{5, 1, 1}, Dims{1, 1, 40}, Dims{1, 1, 1}}) {
+      IrBuilder b;
+      b.output(b.reduce(mode, b.input({5, 6, 40}), dim));
+      check(b, {.fill = mode == R::MUL || mode == R::MUL_NO_ZEROS ? Fill::Random : Fill::Integers});
+    }
+}
+
+TEST(CpuRows, ReductionsThatReduceNothing) {
+  for (R mode : {R::ADD, R::MIN, R::AMAX, R::NORM1, R::NORM2, R::MUL_NO_ZEROS}) {
+    IrBuilder b;
+    b.output(b.reduce(mode, b.input({3, 4}), {3, 4}));
+    check(b);
+  }
+}
+
+TEST(CpuRows, LongReductionsAreCutIntoChunks) {
+  for (bool rows : {true, false}) {
+    IrBuilder b;
+    auto x = rows ? b.input({3, 100000}) : b.input({100000, 3});
+    const Dims stat = rows ? Dims{3, 1} : Dims{1, 3};
+    auto mean = b.reduce(R::AVG, x, stat);
+    auto centred = b.pw(P::SUB, {x, mean});
+    auto variance = b.reduce(R::AVG, b.pw(P::MUL, {centred, centred}), stat);
+    b.output(b.pw(P::DIV, {centred, b.pw(P::SQRT, {variance})}));
+    b.output(mean);
+    check(b);
+  }
+}
+
+TEST(CpuRows, Layernorm) {
+  for (const Dims& dim : {Dims{7, 33, 1, 1}, Dims{3, 1000, 1, 1}, Dims{300, 8, 1, 1}}) {
+    IrBuilder b;
+    auto x = b.input(dim);
+    auto scale = b.input({1, dim[1], 1, 1}), bias = b.input({1, dim[1], 1, 1});
+    auto out = b.node("layernorm", {x, scale, bias, b.scalar(1e-5f, 4)}, {{"forward_phase", std::string("TRAINING")}});
+    for (auto t : out) b.output(t);
+    check(b);
+  }
+}
+
+TEST(CpuRows, SoftmaxOverRows) {
+  IrBuilder b;
+  b.output(b.op("softmax", {b.input({2, 3, 17, 130})}));
+  check(b);
+}
+
+TEST(CpuRows, BatchnormChannelsLast) {
+  IrBuilder b;
+  const Dims dim = {4, 24, 6, 5};
+  auto x = b.input(dim, D::FLOAT, channels_last_strides(dim));
+  auto out = b.node("batchnorm", {x, b.input({1, 24, 1, 1}), b.input({1, 24, 1, 1}), b.scalar(1e-3f, 4)});
+  for (auto t : out)
+    if (t != ir::kNone) b.output(t);
+  check(b);
+}
+
+TEST(CpuRows, IntegersAreExactAndRoundWhenRead) {
+  IrBuilder b;
+  b.compute = b.intermediate = D::INT32;
+  auto x = b.input({4, 100}, D::INT32), y = b.input({4, 100}, D::INT8);
+  auto z = b.pw(P::ADD, {b.pw(P::MUL, {x, y}), x});
+  b.output(z, D::INT32);
+  b.output(b.pw(P::CMP_GT, {z, y}), D::BOOLEAN);
+  check(b);
+}
+
+TEST(CpuRows, RoundsNarrowIntegersBetweenNodes) {
+  IrBuilder b;
+  auto x = b.input({50, 9});
+  b.intermediate = D::INT8;
+  auto q = b.pw(P::MUL, {x, b.scalar(40.f, 2)});
+  b.intermediate = D::FLOAT;
+  b.output(b.pw(P::MUL, {q, b.scalar(0.025f, 2)}));
+  check(b);
+}
+
+TEST(CpuRows, GenIndexAndSelect) {
+  IrBuilder b;
+  auto x = b.input({5, 20, 30});
+  auto row = b.pw(P::GEN_INDEX, {x}, {{"axis", int64_t(1)}}), column = b.pw(P::GEN_INDEX, {x}, {{"axis", int64_t(2)}});
+  b.output(b.pw(P::BINARY_SELECT, {x, b.scalar(-1e9f, 3), b.pw(P::CMP_GE, {row, column})}));
+  check(b);
+}
+
+TEST(CpuRows, EmptyTensors) {
+  IrBuilder b;
+  auto x = b.input({0, 4});
+  b.output(b.pw(P::ABS, {x}));
+  b.output(b.reduce(R::ADD, b.input({3, 0}), {3, 1}));
+  check(b);
+}
+
+TEST(CpuRows, BitPackedBooleans) {
+  IrBuilder b;
+  auto x = b.input({3, 70});
+  auto mask = b.output(b.pw(P::CMP_GT, {x, b.scalar(0.f, 2)}), D::BOOLEAN);
+  b.graph.tensors[size_t(mask)].bit_packed = true;
+  b.output(b.pw(P::MUL, {x, mask}));
+  check(b);
+}
+
+TEST(CpuRows, ViewsAreStrides) {
+  IrBuilder b;
+  auto x = b.input({6, 20, 10});
+  auto s = b.op("slice", {x}, {{"slices", Dims{1, 5, 2, 20, 0, 10}}, {"slice_strides", Dims{1, 3, 2}}});
+  auto t = b.op("transpose", {s}, {{"permutation", Dims{2, 0, 1}}});
+  b.output(b.pw(P::EXP, {t}));
+  b.output(b.op("transpose", {b.pw(P::NEG, {x})}, {{"permutation", Dims{1, 2, 0}}}));
+  b.output(b.op("reshape", {b.pw(P::ABS, {x})}, {}, {60, 20}), D::FLOAT, {20, 1});
+  check(b);
+}
+
+// Rotary embedding in place: two outputs over two inputs, each output from both inputs.
+TEST(CpuRows, OutputsMayOverwriteInputs) {
+  IrBuilder b;
+  const Dims dim = {2, 3, 50, 40};
+  auto x1 = b.input(dim), x2 = b.input(dim), cos = b.input({1, 1, 50, 40}), sin = b.input({1, 1, 50, 40});
+  auto o1 = b.output(b.pw(P::SUB, {b.pw(P::MUL, {x1, cos}), b.pw(P::MUL, {x2, sin})}));
+  auto o2 = b.output(b.pw(P::ADD, {b.pw(P::MUL, {x2, cos}), b.pw(P::MUL, {x1, sin})}));
+  auto plan = load_plan(cpu_fused_engine(), b.graph, "fuse=all");
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->steps().size(), 1u);
+  Harness apart(b.graph);
+  Bindings bindings = apart.bindings();
+  ASSERT_TRUE(plan->run(bindings, apart.workspace(plan->workspace_bytes())).is_good());
+  const size_t bytes = size_t(volume(dim)) * sizeof(float);
+  std::vector<char> a(bytes), c(bytes);
+  memcpy(a.data(), apart.memory(x1), bytes);
+  memcpy(c.data(), apart.memory(x2), bytes);
+  bindings[size_t(x1)] = bindings[size_t(o1)] = a.data();
+  bindings[size_t(x2)] = bindings[size_t(o2)] = c.data();
+  ASSERT_TRUE(plan->run(bindings, apart.workspace(plan->workspace_bytes())).is_good());
+  EXPECT_EQ(memcmp(a.data(), apart.memory(o1), bytes), 0);
+  EXPECT_EQ(memcmp(c.data(), apart.memory(o2), bytes), 0);
+}
+
+}  // namespace
+}  // namespace tilewright::testing

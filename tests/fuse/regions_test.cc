@@ -1,0 +1,192 @@
+// How graphs are cut into regions, and that the regions' programs mean what the nodes mean.
+#include "fuse/regions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/harness.h"
+#include "support/ir_builder.h"
+
+namespace tilewright::testing {
+namespace {
+
+using fuse::Anchor;
+using fuse::FusedGraph;
+using P = PointwiseMode_t;
+using R = ReductionMode_t;
+using D = DataType_t;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> names(const FusedGraph& f) {
+  std::vector<std::string> list;
+  for (const fuse::Region& r : f.regions) list.push_back(r.name);
+  return list;
+}
+
+// Runs the Rows regions with the plain walker and compares with the reference.
+void check_programs(const IrBuilder& b) {
+  FusedGraph f = fuse::fuse(b.graph);
+  fuse::place_intermediates(f);
+  Harness harness(b.graph);
+  std::vector<char> workspace(size_t(f.workspace_bytes));
+  const auto memory = [&](ir::TensorId t) -> void* {
+    return f.place[size_t(t)].workspace >= 0 ? workspace.data() + f.place[size_t(t)].workspace : harness.memory(t);
+  };
+  for (const fuse::Region& r : f.regions) {
+    ASSERT_EQ(r.anchor, Anchor::Rows) << f.text();
+    fuse::walk(r.program, memory);
+  }
+  const Status s = harness.check();
+  EXPECT_TRUE(s.is_good()) << s.err_msg << f.text();
+}
+
+TEST(Regions, ConvolutionTakesItsEpilogue) {
+  IrBuilder b;
+  auto y = b.conv("conv_fprop", b.input({2, 8, 9, 9}), b.input({16, 8, 3, 3}), {1, 1}, {1, 1}, {1, 1});
+  b.output(b.pw(P::RELU_FWD, {b.pw(P::ADD, {y, b.input({1, 16, 1, 1})})}));
+  EXPECT_THAT(names(fuse::fuse(b.graph)), ElementsAre("contraction conv_fprop+add+relu_fwd"));
+}
+
+TEST(Regions, MatmulTakesSideReductions) {
+  IrBuilder b;
+  auto y = b.op("matmul", {b.input({4, 32, 16}), b.input({4, 16, 24})});
+  y = b.pw(P::GELU_FWD, {b.pw(P::ADD, {b.pw(P::MUL, {y, b.scalar(2.f, 3)}), b.input({1, 1, 24})})});
+  b.output(y);
+  b.output(b.reduce(R::AMAX, y, {1, 1, 1}));
+  EXPECT_THAT(names(fuse::fuse(b.graph)), ElementsAre("contraction matmul+mul+add+gelu_fwd+reduce_amax"));
+}
+
+TEST(Regions, ReductionThatIsReadAgainEndsAnEpilogue) {
+  IrBuilder b;
+  auto y = b.op("matmul", {b.input({32, 16}), b.input({16, 24})});
+  b.output(b.pw(P::SUB, {y, b.reduce(R::MAX, y, {32, 1})}));
+  EXPECT_THAT(names(fuse::fuse(b.graph)), ElementsAre("contraction matmul+reduce_max", "map sub"));
+}
+
+TEST(Regions, LayernormIsOneLaunch) {
+  IrBuilder b;
+  auto x = b.input({6, 40, 1, 1});
+  auto out = b.node("layernorm", {x, b.input({1, 40, 1, 1}), b.input({1, 40, 1, 1}), b.scalar(1e-5f, 4)},
+                    {{"forward_phase", std::string("TRAINING")}});
+  for (auto t : out) b.output(t);
+  EXPECT_THAT(names(fuse::fuse(b.graph)), ElementsAre("rows layernorm"));
+  check_programs(b);
+}
+
+TEST(Regions, SoftmaxJoinsWhatComesBefore) {
+  IrBuilder b;
+  auto x = b.pw(P::MUL, {b.input({2, 3, 8, 16}), b.scalar(0.125f, 4)});
+  b.output(b.op("softmax", {x}));
+  EXPECT_EQ(fuse::fuse(b.graph).regions.size(), 1u);
+  check_programs(b);
+}
+
+TEST(Regions, GradientsReduceOverRowsApart) {
+  IrBuilder b;
+  auto dy = b.input({6, 40, 1, 1}), x = b.input({6, 40, 1, 1});
+  auto out =
+      b.node("layernorm_backward", {dy, x, b.input({1, 40, 1, 1}), b.input({6, 1, 1, 1}), b.input({6, 1, 1, 1})});
+  for (auto t : out)
+    if (t != ir::kNone) b.output(t);
+  const FusedGraph f = fuse::fuse(b.graph);
+  EXPECT_EQ(f.regions.size(), 2u) << f.text();
+  check_programs(b);
+}
+
+TEST(Regions, NormedOperandIsComputedWhileItIsRead) {
+  IrBuilder b;
+  auto x = b.input({2, 8, 9, 9});
+  auto normed = b.pw(P::RELU_FWD, {b.pw(P::ADD, {b.pw(P::MUL, {x, b.input({1, 8, 1, 1})}), b.input({1, 8, 1, 1})})});
+  auto y = b.output(b.conv("conv_fprop", normed, b.input({16, 8, 3, 3}), {1, 1}, {1, 1}, {1, 1}));
+  for (auto t : b.node("genstats", {y})) b.output(t);
+  const FusedGraph f = fuse::fuse(b.graph);
+  ASSERT_EQ(f.regions.size(), 1u) << f.text();
+  EXPECT_GT(f.regions[0].operand[0].code.size(), 1u);
+  EXPECT_EQ(f.regions[0].side.size(), 2u);
+  EXPECT_TRUE(f.notes.empty());
+}
+
+TEST(Regions, EpilogueRatherThanPrologueBetweenConvolutions) {
+  IrBuilder b;
+  auto y = b.conv("conv_fprop", b.input({1, 4, 9, 9}), b.input({4, 4, 3, 3}), {1, 1}, {1, 1}, {1, 1});
+  auto z = b.conv("conv_fprop", b.pw(P::RELU_FWD, {y}), b.input({4, 4, 3, 3}), {1, 1}, {1, 1}, {1, 1});
+  b.output(z);
+  const FusedGraph f = fuse::fuse(b.graph);
+  EXPECT_THAT(names(f), ElementsAre("contraction conv_fprop+relu_fwd", "contraction conv_fprop"));
+  ASSERT_EQ(f.notes.size(), 1u);
+  EXPECT_THAT(f.notes[0], HasSubstr("region 0 makes it, region 1 reads it"));
+}
+
+TEST(Regions, StayAcyclic) {
+  // relu(x) feeds the matmul and, with its product, the sum: one region of both would wait for itself.
+  IrBuilder b;
+  auto r = b.output(b.pw(P::RELU_FWD, {b.input({16, 16})}));
+  auto y = b.op("matmul", {r, b.input({16, 16})});
+  b.output(b.pw(P::ADD, {y, r}));
+  EXPECT_THAT(names(fuse::fuse(b.graph)), ElementsAre("map relu_fwd", "contraction matmul+add"));
+}
+
+TEST(Regions, SiblingsShareOneLaunch) {
+  IrBuilder b;
+  auto x = b.input({5, 30}), y = b.input({5, 30});
+  b.output(b.pw(P::ADD, {x, y}));
+  b.output(b.pw(P::SUB, {x, y}));
+  EXPECT_EQ(fuse::fuse(b.graph).regions.size(), 1u);
+  EXPECT_EQ(fuse::fuse(b.graph, {.fuse = false}).regions.size(), 2u);
+  check_programs(b);
+}
+
+TEST(Regions, ViewsOfRealTensorsNeedNoMemory) {
+  IrBuilder b;
+  auto x = b.input({6, 20, 10});
+  auto s = b.op("slice", {x}, {{"slices", Dims{1, 5, 2, 20, 0, 10}}, {"slice_strides", Dims{1, 3, 2}}});
+  b.output(b.pw(P::EXP, {b.op("transpose", {s}, {{"permutation", Dims{2, 0, 1}}})}));
+  const FusedGraph f = fuse::fuse(b.graph);
+  EXPECT_EQ(f.regions.size(), 1u);
+  EXPECT_TRUE(f.notes.empty());
+  check_programs(b);
+}
+
+TEST(Regions, ViewsOfVirtualTensorsPutThemInMemory) {
+  IrBuilder b;
+  auto t = b.op("transpose", {b.pw(P::NEG, {b.input({6, 20})})}, {{"permutation", Dims{1, 0}}});
+  b.output(b.pw(P::EXP, {t}));
+  const FusedGraph f = fuse::fuse(b.graph);
+  EXPECT_EQ(f.regions.size(), 2u);
+  ASSERT_EQ(f.notes.size(), 1u);
+  EXPECT_THAT(f.notes[0], HasSubstr("is a view of it"));
+  check_programs(b);
+}
+
+TEST(Regions, IntermediatesShareMemoryWhenTheirLivesDoNotMeet) {
+  IrBuilder b;
+  auto x = b.input({64, 64});
+  for (int i = 0; i < 4; ++i) x = b.op("matmul", {x, b.input({64, 64})});
+  b.output(x);
+  FusedGraph f = fuse::fuse(b.graph);
+  fuse::place_intermediates(f);
+  EXPECT_EQ(f.workspace_bytes, 2 * 64 * 64 * 4);
+}
+
+TEST(Regions, UnusedNodesAreDropped) {
+  IrBuilder b;
+  auto x = b.input({4, 4});
+  b.pw(P::EXP, {x});
+  b.output(b.pw(P::NEG, {x}));
+  EXPECT_THAT(names(fuse::fuse(b.graph)), ElementsAre("map neg"));
+}
+
+TEST(Regions, TextShowsProgramsWithNames) {
+  IrBuilder b;
+  auto x = b.input({4, 7});
+  b.output(b.pw(P::SUB, {x, b.reduce(R::AVG, x, {4, 1})}));
+  const std::string text = fuse::fuse(b.graph).text();
+  EXPECT_THAT(text, HasSubstr("region 0: rows reduce_avg+sub"));
+  EXPECT_THAT(text, HasSubstr("domain [4, 7], reduced over dim 1, 2 passes"));
+  EXPECT_THAT(text, HasSubstr("%1   = reduce AVG %0"));
+  EXPECT_THAT(text, HasSubstr("; {0}"));
+}
+
+}  // namespace
+}  // namespace tilewright::testing
