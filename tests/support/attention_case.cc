@@ -18,8 +18,11 @@ class OneNode {
   }
 
   void input(const char* port, const Dims& dim, DataType_t type, bool broadcast = true) {
-    node_.in[size_t(node_.op->input_port(port))] =
-        tensor(port, dim, broadcast ? random_.input_strides(dim) : random_.strides(dim), type, ir::Role::Input);
+    node_.in[size_t(node_.op->input_port(port))] = tensor(port, dim,
+                                                          c_.plain    ? row_major_strides(dim)
+                                                          : broadcast ? random_.input_strides(dim)
+                                                                      : random_.strides(dim),
+                                                          type, ir::Role::Input);
   }
   void scalar(const char* port, graph::Tensor_attributes::pass_by_values_t value, DataType_t type) {
     const ir::TensorId id = tensor(port, {1, 1, 1, 1}, {1, 1, 1, 1}, type, ir::Role::Scalar);
@@ -29,7 +32,7 @@ class OneNode {
   // Strides are inferred now and then.
   void output(const char* port, const Dims& dim, DataType_t type) {
     node_.out[size_t(node_.op->output_port(port))] =
-        tensor(port, dim, random_.one_in(4) ? Dims{} : random_.strides(dim), type, ir::Role::Output);
+        tensor(port, dim, c_.plain || random_.one_in(4) ? Dims{} : random_.strides(dim), type, ir::Role::Output);
   }
 
   void common() {
@@ -50,8 +53,8 @@ class OneNode {
       input("SEQ_LEN_Q", {c_.b, 1, 1, 1}, DataType_t::INT32, false);
       input("SEQ_LEN_KV", {c_.b, 1, 1, 1}, DataType_t::INT32, false);
     }
-    if (!c_.bias.empty()) input("Bias", c_.bias, random_.one_in(2) ? c_.type : DataType_t::FLOAT);
-    if (c_.sink) input("SINK_TOKEN", {1, c_.hq, 1, 1}, DataType_t::FLOAT);
+    if (!c_.bias.empty()) input("Bias", c_.bias, random_.one_in(2) ? c_.type : c_.statistic());
+    if (c_.sink) input("SINK_TOKEN", {1, c_.hq, 1, 1}, c_.statistic());
     if (c_.custom_dropout) {
       input("Dropout_mask", {c_.b, c_.hq, c_.sq, c_.skv}, DataType_t::FLOAT);
       scalar("Dropout_scale", 1.25f, DataType_t::FLOAT);
@@ -118,9 +121,9 @@ ir::Graph AttentionCase::forward() const {
   OneNode g(*this, "sdpa");
   g.common();
   g.output("O", {b, hq, sq, dv}, type);
-  if (stats) g.attrs()["generate_stats"] = true, g.output("Stats", {b, hq, sq, 1}, DataType_t::FLOAT);
-  if (max) g.output("Max", {b, hq, sq, 1}, DataType_t::FLOAT);
-  if (sum_exp) g.output("Sum_exp", {b, hq, sq, 1}, DataType_t::FLOAT);
+  if (stats) g.attrs()["generate_stats"] = true, g.output("Stats", {b, hq, sq, 1}, statistic());
+  if (max) g.output("Max", {b, hq, sq, 1}, statistic());
+  if (sum_exp) g.output("Sum_exp", {b, hq, sq, 1}, statistic());
   return g.done();
 }
 
@@ -129,12 +132,12 @@ ir::Graph AttentionCase::backward() const {
   g.common();
   g.input("O", {b, hq, sq, dv}, type, false);
   g.input("dO", {b, hq, sq, dv}, type);
-  g.input("Stats", {b, hq, sq, 1}, DataType_t::FLOAT, false);
+  g.input("Stats", {b, hq, sq, 1}, statistic(), false);
   g.output("dQ", {b, hq, sq, dqk}, type);
   g.output("dK", {b, hk, skv, dqk}, type);
   g.output("dV", {b, hv, skv, dv}, type);
-  if (!dbias.empty()) g.output("dBias", dbias, DataType_t::FLOAT);
-  if (sink) g.output("DSINK_TOKEN", {1, hq, 1, 1}, DataType_t::FLOAT);
+  if (!dbias.empty()) g.output("dBias", dbias, statistic());
+  if (sink) g.output("DSINK_TOKEN", {1, hq, 1, 1}, statistic());
   return g.done();
 }
 

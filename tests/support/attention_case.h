@@ -19,7 +19,10 @@ struct AttentionCase {
   double dropout = 0;
   Dims bias, dbias;  // empty: none
   uint64_t layout_seed = 0;
+  bool plain = false;  // all tensors packed, row-major
 
+  // Of row statistics, sinks and sums of gradients.
+  DataType_t statistic() const { return type == DataType_t::DOUBLE ? type : DataType_t::FLOAT; }
   std::string text() const;
   ir::Graph forward() const;
   ir::Graph backward() const;
