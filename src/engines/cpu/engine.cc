@@ -41,6 +41,8 @@ std::unique_ptr<Kernel> make_kernel(const FusedGraph& fused, const Region& regio
     case Anchor::Contraction:
       return cpu::make_contraction(fused, region);
     case Anchor::Attention:
+      if (auto attention = cpu::make_attention(fused, region)) return attention;
+      break;
     case Anchor::Node:
       break;
   }
