@@ -128,7 +128,8 @@ inline Bd where(Maybe c, Bd x, Bd y) {
   const Bd& taken = c.value ? x : y;
   const Bd& other = c.value ? y : x;
   if (c.sure) return taken;
-  const double d = std::fabs(other.v - taken.v) + other.e;
+  // The last factor covers the rounding of the subtraction itself.
+  const double d = (std::fabs(other.v - taken.v) + other.e) * (1 + 0x1p-50);
   return {taken.v, std::isnan(d) ? kInfinity : std::max(taken.e, d)};
 }
 template <class F>

@@ -456,7 +456,7 @@ TEST(Graph, CopiesByValue) {
   MatmulRelu s;
   Graph copy = s.g;
   ASSERT_TRUE(copy.build({HeurMode_t::FALLBACK}).is_good());
-  EXPECT_EQ(copy.get_execution_plan_count(), 1);
+  EXPECT_GT(copy.get_execution_plan_count(), 0);
   EXPECT_EQ(s.g.get_execution_plan_count(), 0);
 }
 
