@@ -1,5 +1,7 @@
 #include "frontend/graph_json.h"
 
+#include <strings.h>
+
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -222,6 +224,12 @@ class Reader {
     }
     TW_RETURN_IF_BAD(ports(j, "inputs", n.op->inputs, here, n.in));
     TW_RETURN_IF_BAD(ports(j, "outputs", n.op->outputs, here, n.out));
+    // A file of the field leaves "has_dbias" out: it lists the output DBIAS, or does not.
+    for (const ir::AttrSpec& spec : n.op->attrs) {
+      if (std::string_view(spec.key).substr(0, 4) != "has_" || n.attrs.count(spec.key)) continue;
+      for (size_t i = 0; i < n.out.size(); ++i)
+        if (strcasecmp(spec.key + 4, n.op->outputs[i].name) == 0) n.attrs[spec.key] = n.out[i] != nullptr;
+    }
     std::vector<std::string> given;
     for (size_t i = 0; i < n.in.size(); ++i)
       if (n.in[i] && i < n.op->inputs.size()) given.push_back(n.op->inputs[i].name);
