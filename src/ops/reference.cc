@@ -62,6 +62,16 @@ Rounding rounding_of(DataType_t compute) {
 
 namespace {
 
+// The least and the greatest stored value of a number that lies within its bound. A BOOLEAN is true for everything but
+// 0, so its ends are not those of the interval.
+struct StoredEnds {
+  double low, high;
+};
+StoredEnds stored_ends(DataType_t type, Bounded b) {
+  if (type != DataType_t::BOOLEAN || !(b.e > 0)) return {round_to_type(type, b.v - b.e), round_to_type(type, b.v + b.e)};
+  return {std::fabs(b.v) <= b.e ? 0.0 : 1.0, 1.0};
+}
+
 // What is read back from a tensor of an integer type has been rounded to it; an uncertain value may round elsewhere.
 void round_integers(RefTensor& t) {
   if (!is_integer_type(t.tensor->type)) return;
@@ -69,7 +79,10 @@ void round_integers(RefTensor& t) {
   for (Bounded& b : t.values) {
     const double v = round_to_type(type, b.v);
     double e = 0;
-    if (b.e > 0) e = std::max(round_to_type(type, b.v + b.e) - v, v - round_to_type(type, b.v - b.e));
+    if (b.e > 0) {
+      const StoredEnds ends = stored_ends(type, b);
+      e = std::max(ends.high - v, v - ends.low);
+    }
     b = {v, e};
   }
 }
@@ -133,7 +146,8 @@ Comparison compare(const RefTensor& expected, const void* memory) {
       ok = true;
       ++r.unbounded;
     } else {
-      ok = got >= round_to_type(type, want.v - want.e) && got <= round_to_type(type, want.v + want.e);
+      const StoredEnds ends = stored_ends(type, want);
+      ok = got >= ends.low && got <= ends.high;
       if (std::isfinite(got) && std::isfinite(want.v)) {
         const double error = std::fabs(got - want.v);
         r.worst_error = std::max(r.worst_error, error);
