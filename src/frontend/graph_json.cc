@@ -300,6 +300,12 @@ class Reader {
 
 }  // namespace
 
+json attributes_to_json(const Attributes_base& a, const JsonStyle& style) {
+  json j = {{"name", a.name}, {"compute_data_type", type_name(a.compute_data_type)}};
+  for (const auto& [key, value] : a.values) j[key] = attribute(value, ir::AttrKind::Ints, style);
+  return j;
+}
+
 json tensor_to_json(const Tensor_attributes& t, const JsonStyle& style) {
   json j = {{"name", t.get_name()},
             {"data_type", type_name(t.get_data_type())},

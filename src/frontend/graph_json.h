@@ -15,6 +15,8 @@ struct JsonStyle {
 };
 nlohmann::json to_json(const Description&, const JsonStyle&);
 nlohmann::json tensor_to_json(const Tensor_attributes&, const JsonStyle&);
+// Name, compute type and values of an attributes object that is in no graph yet.
+nlohmann::json attributes_to_json(const Attributes_base&, const JsonStyle&);
 
 // Takes all styles. A node's "tag" may be the op's tag or its method name. UNSUPPORTED_GRAPH_FORMAT, saying where, when
 // the JSON is no graph.

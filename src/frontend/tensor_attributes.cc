@@ -22,4 +22,12 @@ Tensor_attributes::Tensor_attributes(const Json& json) {
   if (auto t = tensor_from_json(json.rep().value)) *this = *t;
 }
 
+Tensor_attributes::operator Json() const {
+  return Json(std::make_unique<Json::Rep>(Json::Rep{tensor_to_json(*this, JsonStyle{true})}));
+}
+
+Attributes_base::operator Json() const {
+  return Json(std::make_unique<Json::Rep>(Json::Rep{attributes_to_json(*this, JsonStyle{true})}));
+}
+
 }  // namespace tilewright::graph

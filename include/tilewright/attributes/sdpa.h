@@ -10,7 +10,7 @@
 
 namespace tilewright::graph {
 
-class Graph;
+class __attribute__((visibility("default"))) Graph;  // exported, as graph.h says
 using Score_modifier = std::function<TensorPtr(std::shared_ptr<Graph>, TensorPtr)>;
 
 template <class Self>
