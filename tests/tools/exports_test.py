@@ -18,12 +18,16 @@ listing = subprocess.run(["nm", "-D", "--defined-only", "-C", library], capture_
 exported, foreign = [], []
 for line in listing.stdout.splitlines():
     kind, symbol = line.split(" ", 2)[1:]
-    if kind not in "TDBRV" or "tilewright::" not in symbol.split("(")[0]:
+    text = symbol.replace("[abi:cxx11]", "").replace("(anonymous namespace)", "anonymous_namespace")
+    while re.search(r"<[^<>]*>", text):
+        text = re.sub(r"<[^<>]*>", "", text)
+    name = re.search(r"tilewright::[\w:~]*", text.split("(")[0])
+    if kind not in "TDBRV" or not name:
         continue  # weak template instances, and symbols of other libraries
     exported.append(symbol)
-    # The names on the way to the symbol: each must be one that a public header uses.
-    path = re.sub(r"^.*?(tilewright::)", r"\1", re.sub(r"<.*", "", symbol.split("(")[0])).replace("[abi:cxx11]", "")
-    names = [n for n in re.split(r"::|[~\s]", path) if re.fullmatch(r"\w+", n)]
+    # The names on the way to the symbol: each must be one that a public header uses. What is inside an opaque Impl
+    # shares the visibility of the class around it.
+    names = re.findall(r"\w+", name.group(0).split("::Impl")[0])
     foreign += [symbol] if any(n not in words for n in names) else []
 
 assert len(exported) > 50, f"only {len(exported)} symbols are exported"
