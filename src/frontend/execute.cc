@@ -104,6 +104,21 @@ Result<int64_t> built_index(const PlanList& plans, int64_t index) {
   return index;
 }
 
+// Memory that an output shares with an input which a later launch of this plan still reads.
+Status check_hazards(const ir::Graph& g, const Executable& e, const Bindings& bindings) {
+  for (const Hazard& h : e.hazards()) {
+    const char* w = static_cast<const char*>(bindings[size_t(h.written)]);
+    const char* r = static_cast<const char*>(bindings[size_t(h.read)]);
+    const ir::Tensor &written = g.tensor(h.written), &read = g.tensor(h.read);
+    if (w < r + read.storage_bytes() && r < w + written.storage_bytes())
+      return error(error_code_t::GRAPH_EXECUTION_FAILED,
+                   "output \"{}\" shares memory with input \"{}\", which a later kernel of this plan of {} kernels still "
+                   "reads; give them separate memory, or take a plan that fuses the two",
+                   written.name, read.name, e.steps().size());
+  }
+  return {};
+}
+
 bool verify_wanted(const Description& d) {
   static const bool everywhere = [] {
     const char* v = std::getenv("TILEWRIGHT_VERIFY");
@@ -117,6 +132,7 @@ Status launch(const Description& d, const ir::Graph& g, const Executable& e, con
     return error(error_code_t::GRAPH_EXECUTION_FAILED, "the plan needs a workspace of {} bytes, the pointer is null",
                  e.workspace_bytes());
   if (verify_wanted(d)) return run_verified(g, e, bindings);
+  TW_RETURN_IF_BAD(check_hazards(g, e, bindings));
   return e.run(bindings, workspace);
 }
 
@@ -253,6 +269,7 @@ Status record_plan(const Graph::Impl& impl, Handle handle, const Map& map, void*
   if (recorded->executable->workspace_bytes() > 0 && !workspace)
     return error(error_code_t::GRAPH_EXECUTION_FAILED, "the plan needs a workspace of {} bytes, the pointer is null",
                  recorded->executable->workspace_bytes());
+  TW_RETURN_IF_BAD(check_hazards(*recorded->binding->graph, *recorded->executable, recorded->bindings));
   list.impl = std::move(recorded);
   return {};
 }

@@ -33,6 +33,12 @@ struct Step {
   std::function<void(const Bindings&, void* workspace)> run;
 };
 
+// An output that is written before a later launch reads an input: the two must not share memory. (Within one launch they
+// may: it reads an element before it writes it.)
+struct Hazard {
+  ir::TensorId written, read;
+};
+
 // A plan that can run. const, re-entrant, no allocation after the first run, no lock.
 class Executable {
  public:
@@ -40,22 +46,28 @@ class Executable {
   virtual Status run(const Bindings&, void* workspace) const = 0;
   virtual int64_t workspace_bytes() const = 0;
   virtual const std::vector<Step>& steps() const = 0;
+  virtual const std::vector<Hazard>& hazards() const {
+    static const std::vector<Hazard> none;
+    return none;
+  }
 };
 
 // The usual Executable of a CPU engine: steps in order, intermediates at fixed offsets of the workspace.
 class StepList : public Executable {
  public:
-  StepList(std::vector<Step> steps, int64_t workspace_bytes)
-      : steps_(std::move(steps)), workspace_bytes_(workspace_bytes) {}
+  StepList(std::vector<Step> steps, int64_t workspace_bytes, std::vector<Hazard> hazards = {})
+      : steps_(std::move(steps)), hazards_(std::move(hazards)), workspace_bytes_(workspace_bytes) {}
   Status run(const Bindings& bindings, void* workspace) const override {
     for (const Step& step : steps_) step.run(bindings, workspace);
     return {};
   }
   int64_t workspace_bytes() const override { return workspace_bytes_; }
   const std::vector<Step>& steps() const override { return steps_; }
+  const std::vector<Hazard>& hazards() const override { return hazards_; }
 
  private:
   std::vector<Step> steps_;
+  std::vector<Hazard> hazards_;
   int64_t workspace_bytes_;
 };
 

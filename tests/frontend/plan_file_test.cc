@@ -33,6 +33,7 @@ std::vector<uint8_t> saved(Graph& g) {
   auto x = g.tensor(Tensor_attributes().set_name("x").set_dim({4}).set_stride({1}).set_uid(1));
   g.pointwise(x, Pointwise_attributes().set_mode(PointwiseMode_t::NEG))->set_output(true).set_uid(2);
   std::vector<uint8_t> bytes;
+  g.deselect_engines({"cpu."});
   EXPECT_TRUE(g.build({HeurMode_t::FALLBACK}).is_good());
   EXPECT_TRUE(g.serialize(bytes).is_good());
   return bytes;

@@ -125,7 +125,7 @@ TEST(PointwiseModes, GradientsAreThoseOfTheForwardModes) {
     const Mode forward = forward_of(mode);
     if (forward == Mode::NOT_SET) continue;
     ++checked;
-    for (double y = -3.03; y < 3; y += 0.11) {
+    for (double y = -3.04; y < 3; y += 0.11) {  // beside the kinks
       const double h = 1e-5;
       const double slope = (value_of(forward, y + h, 0, 0, p) - value_of(forward, y - h, 0, 0, p)) / (2 * h);
       EXPECT_NEAR(value_of(mode, 3, y, 0, p), 3 * slope, 1e-7) << mode << " at " << y;
@@ -287,7 +287,13 @@ TEST(Pointwise, InPlaceRotation) {  // both outputs overwrite the inputs that bo
     std::vector<char> workspace(size_t(g.get_workspace_size_plan_at_index(plan)) + 64);
     std::unordered_map<int64_t, void*> pack = {{1, a.data()},    {2, b.data()}, {3, cosine.data()},
                                                {4, sine.data()}, {5, a.data()}, {6, b.data()}};
-    ASSERT_TRUE(g.execute_plan_at_index(nullptr, pack, workspace.data(), plan).is_good());
+    const error_t e = g.execute_plan_at_index(nullptr, pack, workspace.data(), plan);
+    if (plan > 0 && g.plans()[size_t(plan)].kernel_count > 1) {  // several launches cannot: they say so
+      EXPECT_EQ(e.code, error_code_t::GRAPH_EXECUTION_FAILED);
+      EXPECT_THAT(e.err_msg, HasSubstr("shares memory"));
+      continue;
+    }
+    ASSERT_TRUE(e.is_good()) << e.err_msg;
     for (size_t i = 0; i < 2; ++i)
       for (size_t j = 0; j < 3; ++j)
         for (size_t k = 0; k < 64; ++k) {

@@ -60,6 +60,20 @@ std::shared_ptr<const Program> build(const ir::Graph& graph, const Config& confi
   return program;
 }
 
+// Which outputs are written by a launch before a later one reads which inputs.
+std::vector<Hazard> hazards(const FusedGraph& fused) {
+  std::vector<Hazard> list;
+  for (size_t first = 0; first < fused.regions.size(); ++first)
+    for (ir::TensorId w : fused.regions[first].writes) {
+      if (fused.graph.tensor(w).role != ir::Role::Output) continue;
+      std::set<ir::TensorId> read;
+      for (size_t later = first + 1; later < fused.regions.size(); ++later)
+        for (ir::TensorId r : fused.regions[later].reads)
+          if (fused.graph.tensor(r).role == ir::Role::Input && read.insert(r).second) list.push_back({w, r});
+    }
+  return list;
+}
+
 // Time by the roofline of a machine of the target's kind: rough, to rank plans before they are measured.
 double estimate_ms(const FusedGraph& fused, const Target& target) {
   const double threads = std::max(1, target.threads);
@@ -172,7 +186,8 @@ class FusedEngine : public Engine {
                                      static_cast<char*>(workspace) + offset);
                        }});
     }
-    return std::unique_ptr<Executable>(std::make_unique<StepList>(std::move(steps), program->fused.workspace_bytes));
+    return std::unique_ptr<Executable>(std::make_unique<StepList>(
+        std::move(steps), program->fused.workspace_bytes, hazards(program->fused)));
   }
 };
 
