@@ -195,7 +195,9 @@ class Freezer {
     TW_RETURN_IF_BAD(n.op->infer(context));
     for (TensorId id : node.out) {
       if (id == kNone) continue;
-      TW_RETURN_IF_BAD(check_tensor(tensor(id), warnings_));
+      ir::Tensor& t = tensor(id);
+      if (t.type == DataType_t::NOT_SET && t.role == Role::Virtual) t.type = node.compute;
+      TW_RETURN_IF_BAD(check_tensor(t, warnings_));
       made_.insert(id);
     }
     if (n.op->verify) TW_RETURN_IF_BAD(n.op->verify(*g_, node));
