@@ -57,8 +57,7 @@ Status check_tensor(const ir::Tensor& t, std::vector<std::string>& warnings) {
   if (t.type == DataType_t::NOT_SET)
     return not_set("tensor \"{}\": data type is not set, and the graph has no {} data type to fall back on", t.name,
                    t.role == Role::Virtual ? "intermediate" : "io");
-  if (element_bits(t.type) == 0 || t.type == DataType_t::INT8x4 || t.type == DataType_t::UINT8x4 ||
-      t.type == DataType_t::INT8x32)
+  if (!is_float_type(t.type) && !is_integer_type(t.type))  // complex and vectorised types
     return not_supported("tensor \"{}\": data type {} is not available in this version", t.name, to_string(t.type));
   if (t.dim.empty()) return not_set("tensor \"{}\": dims are not set and could not be inferred", t.name);
   if (t.dim.size() != t.stride.size())
