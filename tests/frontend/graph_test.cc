@@ -132,15 +132,18 @@ TEST(Graph, NamesTheTensorWithoutDims) {
   EXPECT_THAT(e.err_msg, HasSubstr("nameless dims"));
 }
 
-TEST(Graph, NamesTheVirtualTensorWithoutType) {
+TEST(Graph, NamesTheVirtualTensorWithoutType) {  // neither an intermediate type nor a compute type to take
   Graph g;
-  g.set_io_data_type(DataType_t::FLOAT).set_compute_data_type(DataType_t::FLOAT);
+  g.set_io_data_type(DataType_t::FLOAT);
   auto a = g.tensor(described("A", {2, 2}));
   auto y = g.pointwise(a, Pointwise_attributes().set_name("first").set_mode(PointwiseMode_t::ABS));
   g.pointwise(y, Pointwise_attributes().set_mode(PointwiseMode_t::NEG))->set_output(true);
   const error_t e = g.validate();
   EXPECT_EQ(e.code, error_code_t::ATTRIBUTE_NOT_SET);
   EXPECT_THAT(e.err_msg, HasSubstr("first::OUT_0"));
+  g.set_compute_data_type(DataType_t::FLOAT);
+  EXPECT_TRUE(g.validate().is_good());
+  EXPECT_EQ(y->get_data_type(), DataType_t::FLOAT);
 }
 
 TEST(Graph, NamesTheSecondUserOfAUid) {
