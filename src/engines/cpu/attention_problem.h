@@ -146,7 +146,7 @@ class AttentionRun {
     }
   }
 
-  // A tile of scores: element (i, j) lies at i * row + j * col.
+  // A tile of scores: element (i, j) lies at i * row + j * col, one of which is 1.
   struct Tile {
     int64_t b, h, i0, rows, j0, cols;
     T* s;
@@ -155,14 +155,9 @@ class AttentionRun {
   // What follows the product of Q and K: bias, ALiBi, masks. `range` gives each row's keys. -inf where excluded.
   void finish_scores(const Tile& t, const KeyRange* range) const {
     constexpr T kNone = -std::numeric_limits<T>::infinity();
-    T line[kTile];
+    if (p.bias) add_bias(t);
     for (int64_t i = 0; i < t.rows; ++i) {
       T* s = t.s + i * t.row;
-      if (p.bias) {
-        load_row(bias_, p.bias.type, p.bias.at(t.b, t.h, t.i0 + i, t.j0), p.bias.stride[3], t.cols, line);
-        // A bias of -inf excludes its key, whatever the key holds.
-        for (int64_t j = 0; j < t.cols; ++j) s[j * t.col] = line[j] == kNone ? kNone : s[j * t.col] + line[j];
-      }
       if (o.alibi) {
         const T slope = T(p.slope[size_t(t.h)]);
         for (int64_t j = 0; j < t.cols; ++j) s[j * t.col] += slope * T(t.j0 + j - t.i0 - i);
@@ -209,6 +204,33 @@ class AttentionRun {
   }
 
  private:
+  // A bias of -inf excludes its key, whatever the key holds.
+  static T biased(T score, T bias) {
+    constexpr T kNone = -std::numeric_limits<T>::infinity();
+    return bias == kNone ? kNone : score + bias;
+  }
+  void add_bias(const Tile& t) const {
+    // Some rows at a time, so that a transposed tile is written along its rows too.
+    constexpr int64_t kRows = 16;
+    T lines[kRows][kTile];
+    for (int64_t i0 = 0; i0 < t.rows; i0 += kRows) {
+      const int64_t rows = std::min(kRows, t.rows - i0);
+      for (int64_t i = 0; i < rows; ++i)
+        load_row(bias_, p.bias.type, p.bias.at(t.b, t.h, t.i0 + i0 + i, t.j0), p.bias.stride[3], t.cols, lines[i]);
+      if (t.row == 1) {
+        for (int64_t j = 0; j < t.cols; ++j) {
+          T* s = t.s + i0 + j * t.col;
+          for (int64_t i = 0; i < rows; ++i) s[i] = biased(s[i], lines[i][j]);
+        }
+      } else {
+        for (int64_t i = 0; i < rows; ++i) {
+          T* s = t.s + (i0 + i) * t.row;
+          for (int64_t j = 0; j < t.cols; ++j) s[j] = biased(s[j], lines[i][j]);
+        }
+      }
+    }
+  }
+
   static int64_t length(const AttentionOperand& x, const void* from, int64_t b, int64_t whole) {
     return x ? std::clamp<int64_t>(int64_t(load_element(from, x.type, b * x.stride[0])), 0, whole) : whole;
   }
