@@ -1,0 +1,210 @@
+"""The shell tool as a user calls it: each verb, its help, wrong input.  verbs_test.py TOOL SOURCE_FOLDER PART"""
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import xml.dom.minidom
+
+tool, source, part = sys.argv[1:4]
+graphs = sorted(glob.glob(os.path.join(source, "examples/graphs/*.json")))
+maxpool = os.path.join(source, "examples/graphs/maxpool.json")
+matmul = os.path.join(source, "examples/graphs/matmul_gelu.json")
+work = tempfile.mkdtemp(prefix="tilewright_verbs_")
+
+SMALL = {
+    "context": {"name": "small", "io_data_type": "FLOAT", "compute_data_type": "FLOAT"},
+    "nodes": [
+        {"tag": "pointwise", "name": "add", "mode": "ADD", "inputs": {"IN_0": "X", "IN_1": "Z"}, "outputs": {"OUT_0": "S"}},
+        {"tag": "pointwise", "name": "relu", "mode": "RELU_FWD", "inputs": {"IN_0": "S"}, "outputs": {"OUT_0": "Y"}},
+    ],
+    "tensors": {"X": {"dim": [3, 5]}, "Z": {"dim": [3, 5]}, "S": {"is_virtual": True, "data_type": "FLOAT"}, "Y": {}},
+}
+
+
+def path(name, content=None):
+    file = os.path.join(work, name)
+    if content is not None:
+        with open(file, "w") as f:
+            f.write(content if isinstance(content, str) else json.dumps(content))
+    return file
+
+
+def call(*arguments, code=0, stdin=None, out=(), err=()):
+    """Runs the tool; its standard output. Checks the exit code and texts that must appear."""
+    done = subprocess.run([tool, *arguments], input=stdin, capture_output=True, text=True, cwd=work, timeout=500)
+    where = f"tilewright {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == code, f"exit code {done.returncode}, expected {code}: {where}"
+    for text in out:
+        assert text in done.stdout, f"no {text!r} in the output of {where}"
+    for text in err:
+        assert text in done.stderr, f"no {text!r} in the errors of {where}"
+    assert "\033" not in done.stdout + done.stderr, f"colours or a bar without a terminal: {where}"
+    if code == 0 and not err and arguments[0] not in ("show", "import"):
+        assert done.stderr == "", f"unexpected errors: {where}"
+    return done.stdout
+
+
+def test_help():
+    text = call("--help", out=["doctor", "tour", "import", "Exit codes"])
+    call("--version", out=["tilewright "])
+    verbs = ["doctor", "tour", "run", "tune", "explain", "plans", "show", "check", "ops", "import"]
+    for verb in verbs:
+        assert verb in text
+        call(verb, "--help", out=["Examples:", f"tilewright {verb}"])
+    call(code=2, err=["subcommand"])
+    call("frobnicate", code=2)
+    call("run", code=2, err=["graph"])
+    call("run", "--nonsense", maxpool, code=2)
+    call("tour", "9", code=2)
+
+
+def test_doctor():
+    call("doctor", out=["Machine", "Engines", "reference", "GPU engines: not in this version", "NVRTC", "TILEWRIGHT_NUM_THREADS"])
+    report = json.loads(call("doctor", "--json"))
+    assert {"cpu", "engines", "libraries", "environment", "target"} <= set(report)
+    assert any(e["name"] == "reference" and e["available"] for e in report["engines"])
+    assert [l["name"] for l in report["libraries"]] == ["CUDA driver", "NVRTC", "cuDNN", "oneDNN"]
+
+
+def test_ops():
+    call("ops", out=["conv_fprop", "SDPA_BWD", "[Bias]"])
+    call("ops", "conv_fprop", out=["pre_padding", "required", "CROSS_CORRELATION"])
+    call("ops", "POINTWISE", out=["mode is one of", "GELU_FWD"])
+    call("ops", "juggle", code=1, err=['no op "juggle"'])
+
+
+def test_run():
+    small = path("small.json", SMALL)
+    call("run", small, out=["plan", "time", "rate", "Y", "[3, 5]", "seed 0"])
+    call("run", small, "--check", "--integers", "--repeat", "2", out=["median of 2 runs", "max error", "ok"])
+    call("run", small, "--engine", "reference", "--check", out=["reference"])
+    call("run", "-", "--plan", "0", stdin=json.dumps(SMALL), out=["plan   0 "])
+    call("run", small, "--engine", "nobody", code=1, err=['"nobody" in its name', "tilewright plans"])
+    call("run", small, "--plan", "99", code=1, err=["plan 99"])
+    call("run", "absent.json", code=1, err=['cannot read "absent.json"', "No such file"])
+    call("run", path("text.json", "hello"), code=1, err=["is not JSON"])
+    wrong = json.loads(json.dumps(SMALL))
+    wrong["nodes"][0]["tag"] = "juggle"
+    call("run", path("wrong.json", wrong), code=1, err=["juggle"])
+    wrong = json.loads(json.dumps(SMALL))
+    wrong["tensors"]["Z"]["dim"] = [4, 5]
+    call("run", path("shape.json", wrong), code=1, err=["shape.json", "add"])
+
+
+def test_npy():
+    small = path("small.json", SMALL)
+    call("run", small, "--out", "Y=y.npy", "--out", "Y=y2.npy", out=["wrote y.npy"])
+    with open(path("y.npy"), "rb") as f:
+        y = f.read()
+    assert y.startswith(b"\x93NUMPY") and b"'shape': (3, 5, )" in y and len(y) % 64 == 60, y[:80]
+    # The result of relu is its own relu: feeding it back with zeros gives it again.
+    zeros = y[: len(y) - 60] + bytes(60)
+    with open(path("zero.npy"), "wb") as f:
+        f.write(zeros)
+    call("run", small, "--in", "X=y.npy", "--in", "Z=zero.npy", "--out", "Y=again.npy", "--check", out=["2 from files"])
+    with open(path("again.npy"), "rb") as f:
+        assert f.read() == y
+    call("run", small, "--in", "Q=y.npy", code=1, err=['no input "Q"; it has X, Z'])
+    call("run", small, "--out", "X=y.npy", code=1, err=['no output "X"; it has Y'])
+    call("run", small, "--in", "X", code=2, err=["NAME=FILE.npy"])
+    call("run", small, "--in", "X=small.json", code=1, err=["small.json", "\\x93NUMPY"])
+    call("run", maxpool, "--in", "X=y.npy", code=1, err=["shape is [3, 5]", "[2, 16, 31, 33]"])
+
+
+def test_tune():
+    small = path("small.json", SMALL)
+    call("tune", small, "--seconds", "0.02", out=["FLOP/s", "workspace", "reference", "ok"])
+    report = json.loads(call("tune", small, "--seconds", "0.02", "--json", "-"))
+    assert all(p["ok"] and p["time_ms"]["median"] > 0 for p in report["plans"]), report
+    call("tune", small, "--seconds", "0.02", "--json", "tuned.json", "--no-check", out=["plan"])
+    with open(path("tuned.json")) as f:
+        assert json.load(f)["plans"]
+    call("tune", small, "--engine", "nobody", code=1, err=["nobody"])
+
+
+def test_explain():
+    call("explain", matmul, out=["Graph", "matmul", "reference", "yes"])
+    report = json.loads(call("explain", matmul, "--json"))
+    assert [n["op"] for n in report["nodes"]][0] == "matmul"
+    assert any(e["takes_it"] for e in report["engines"])
+    call("explain", "absent.json", code=1, err=["absent.json"])
+
+
+def test_plans():
+    call("plans", matmul, out=["reference", "listed"])
+    report = json.loads(call("plans", matmul, "--json"))
+    assert report["plans"][0]["index"] == 0 and report["plans"][0]["engine"]
+
+
+def test_show():
+    for graph in graphs:
+        svg = call("show", graph, "-o", "-")
+        document = xml.dom.minidom.parseString(svg)
+        texts = [t.firstChild.data for t in document.getElementsByTagName("text") if t.firstChild]
+        with open(graph) as f:
+            names = [n["name"] for n in json.load(f)["nodes"]]
+        assert set(names) <= set(texts), (graph, names, texts)
+    call("show", path("small.json", SMALL))
+    assert os.path.exists(path("small.svg"))
+    hostile = json.loads(json.dumps(SMALL).replace('"relu"', '"<a & b>"'))
+    xml.dom.minidom.parseString(call("show", path("hostile.json", hostile), "-o", "-"))
+    call("show", path("small.json", SMALL), "-o", "/nowhere/x.svg", code=1, err=["cannot write"])
+
+
+def test_check():
+    small = [g for g in graphs if "conv_bias" not in g]
+    call("check", *small, "--seeds", "1", out=["all right", f"{len(small)} graphs"])
+    call("check", maxpool, "--fill", "integers", "--seed", "3", "--seeds", "2", "-q", out=["all right"])
+    call("check", maxpool, "--plan", "99", code=1, err=["no plan"])
+    call("check", maxpool, "--fill", "sand", code=2)
+
+
+def test_import():
+    log = path("fe.log", "INFO {\n" + json.dumps(SMALL) + "\nlast one:\n" + json.dumps({**SMALL, "context": {"name": "last"}}) + "\n")
+    assert json.loads(call("import", log, err=["graph 1 of 2"]))["context"]["name"] == "last"
+    assert json.loads(call("import", log, "--index", "0", err=["valid"]))["context"]["name"] == "small"
+    assert len(json.loads(call("import", log, "--all"))) == 2
+    call("import", log, "--index", "0", "-o", "g.json")
+    call("run", "g.json", "--check", out=["ok"])
+    call("import", log, "--index", "7", code=1, err=["holds 2 graphs"])
+    call("import", path("empty.log", "nothing"), code=1, err=["holds no graph"])
+
+
+def test_tour():
+    call("tour", "--quick", out=["8/8", "Causal attention", "from the cache", "recorded"])
+    call("tour", "--quick", "4", "6", out=["2/2", "loaded in"])
+
+
+def test_examples():
+    programs = sorted(glob.glob(os.path.join(os.path.dirname(tool), "examples", "0*")))
+    assert len(programs) == 8, programs
+    for program in programs:
+        done = subprocess.run([program, "--quick"], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0 and "of what rounding can explain" in done.stdout, (program, done.stdout, done.stderr)
+
+
+def test_schema():
+    with open(os.path.join(source, "docs/graph-file.schema.json")) as f:
+        schema = json.load(f)
+    try:
+        import jsonschema
+    except ImportError:
+        print("the Python package jsonschema is not here: only the syntax of the schema was read")
+        return
+    jsonschema.Draft7Validator.check_schema(schema)
+    log = path("fe.log", json.dumps(SMALL))
+    call("import", log, "-o", "imported.json")
+    for graph in [*graphs, path("imported.json")]:
+        with open(graph) as f:
+            jsonschema.validate(json.load(f), schema)
+    for wrong in [[], {}, {"nodes": [{}]}, {"nodes": [], "tensors": {"X": {"dims": [1]}}}, {"nodes": [], "tensors": {"X": {"dim": [0.5]}}}]:
+        try:
+            jsonschema.validate(wrong, schema)
+        except jsonschema.ValidationError:
+            continue
+        raise AssertionError(f"the schema takes {wrong}")
+
+
+globals()["test_" + part]()

@@ -1,0 +1,56 @@
+// A graph file on its way to results: loaded, validated, its plans listed, one plan built, executed, timed.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "plan/harness.h"
+#include "tilewright/graph.h"
+
+namespace tilewright::tool {
+
+// Reads and validates a graph file ("-": standard input). Fails with the file's name and the library's message.
+graph::Graph load_graph(const std::string& path);
+
+class Session {
+ public:
+  explicit Session(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const ir::Graph& ir() const { return *ir_; }
+  std::vector<PlanInfo> plans() const { return graph_.plans(); }
+  // The regions of an engine's best plan; empty for its other plans, and when the engine tells of none.
+  std::vector<RegionInfo> regions(int64_t index) const;
+  // The first plan in the ranking that builds and whose name contains `engine`. Fails with every reason when none does.
+  int64_t build_best(const std::string& engine);
+  // The same by index.
+  Status build(int64_t index);
+  int64_t workspace_bytes(int64_t index) const { return graph_.get_workspace_size_plan_at_index(index); }
+  Status execute(Harness& harness, int64_t index, void* workspace);
+
+ private:
+  std::string path_;
+  graph::Graph graph_;
+  std::shared_ptr<const ir::Graph> ir_;
+};
+
+// Plans whose name contains the fragment; all when it is empty. Rows that offer no plan are left out.
+std::vector<PlanInfo> select_plans(const std::vector<PlanInfo>& plans, const std::string& fragment);
+
+struct Timing {
+  double median_ms = 0, min_ms = 0, max_ms = 0;
+  int runs = 0;
+  double spread() const { return median_ms > 0 ? (max_ms - min_ms) / median_ms : 0; }
+};
+// One warm-up, then `runs` timed ones; 0: as many as fit into `seconds`, from 3 to 200.
+Timing time_runs(const std::function<void()>& body, int runs, double seconds);
+
+std::string type_name(const ir::Tensor& tensor);
+// Packed, the last dim fastest; the stride of a dim of size 1 does not matter.
+bool row_major(const ir::Tensor& tensor);
+// "[2, 128, 56, 56]", with the strides when they are not packed row-major.
+std::string shape_text(const ir::Tensor& tensor);
+
+}  // namespace tilewright::tool
