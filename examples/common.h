@@ -22,12 +22,12 @@ namespace fe = tilewright::graph;
 using Pack = std::unordered_map<fe::TensorPtr, void*>;  // which memory holds which tensor
 
 // Leaves the example with exit code 1 when a call did not succeed.
-#define EXAMPLE_OK(expr)                                                          \
-  do {                                                                            \
-    if (const tilewright::error_t status_ = (expr); status_.is_bad()) {           \
+#define EXAMPLE_OK(expr) \
+  do { \
+    if (const tilewright::error_t status_ = (expr); status_.is_bad()) { \
       std::cerr << "failed: " #expr "\n  " << status_.get_message() << std::endl; \
-      return 1;                                                                   \
-    }                                                                             \
+      return 1; \
+    } \
   } while (0)
 
 // Numbers, about normal.
@@ -139,11 +139,11 @@ class Tour {
 #ifdef EXAMPLE_IN_TOUR
 #define EXAMPLE_MAIN(section)
 #else
-#define EXAMPLE_MAIN(section)                                   \
-  int main(int argc, char** argv) {                             \
-    example::Tour tour;                                         \
+#define EXAMPLE_MAIN(section) \
+  int main(int argc, char** argv) { \
+    example::Tour tour; \
     tour.quick = argc > 1 && argv[1] == std::string("--quick"); \
-    return section(tour);                                       \
+    return section(tour); \
   }
 #endif
 

@@ -127,12 +127,9 @@ FillRange integer_range(const FillRange& range) {
 double fill_value(const FillRange& range, uint64_t seed, uint64_t index) {
   const uint64_t bits = mix(seed, index);
   switch (range.kind) {
-    case FillRange::Uniform:
-      return range.a + (range.b - range.a) * (double(bits >> 11) * 0x1p-53);
-    case FillRange::Integer:
-      return range.a + double(bits % uint64_t(range.b - range.a + 1));
-    case FillRange::Normal:
-      break;
+    case FillRange::Uniform: return range.a + (range.b - range.a) * (double(bits >> 11) * 0x1p-53);
+    case FillRange::Integer: return range.a + double(bits % uint64_t(range.b - range.a + 1));
+    case FillRange::Normal: break;
   }
   // The sum of four uniform numbers has the shape of a normal one; the factor makes its deviation 1.
   double sum = 0;

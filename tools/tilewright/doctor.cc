@@ -220,8 +220,7 @@ int doctor(const DoctorOptions& options) {
     const Found found = find_library(row);
     if (found.found)
       libs.row({row.name, green("yes"), found.path + (found.version.empty() ? "" : ", version " + found.version)});
-    else
-      libs.row({row.name, "no", row.install});
+    else libs.row({row.name, "no", row.install});
   }
   std::cout << libs.text(2);
 

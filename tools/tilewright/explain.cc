@@ -41,16 +41,11 @@ std::string indented(const std::string& text, const std::string& indent) {
 
 const char* state_name(PlanState state) {
   switch (state) {
-    case PlanState::Listed:
-      return "listed";
-    case PlanState::Rejected:
-      return "rejected";
-    case PlanState::Excluded:
-      return "excluded";
-    case PlanState::Failed:
-      return "failed";
-    case PlanState::Built:
-      return "built";
+    case PlanState::Listed: return "listed";
+    case PlanState::Rejected: return "rejected";
+    case PlanState::Excluded: return "excluded";
+    case PlanState::Failed: return "failed";
+    case PlanState::Built: return "built";
   }
   return "?";
 }

@@ -48,10 +48,8 @@ DataType_t raw_type(DataType_t type) {  // as which bits a type that NumPy lacks
   switch (type) {
     case DataType_t::FP8_E4M3:
     case DataType_t::FP8_E5M2:
-    case DataType_t::FP8_E8M0:
-      return DataType_t::UINT8;
-    default:
-      return type;
+    case DataType_t::FP8_E8M0: return DataType_t::UINT8;
+    default: return type;
   }
 }
 
@@ -173,8 +171,7 @@ Result<std::string> tensor_to_npy(const ir::Tensor& tensor, const void* memory, 
   if (!row) return invalid("tensor \"{}\": an .npy file has no type for {}", tensor.name, to_string(tensor.type));
   if (tensor.type == DataType_t::BFLOAT16)
     note = "BFLOAT16 written as u2: in NumPy, (a.astype(\"u4\") << 16).view(\"f4\")";
-  else if (type != tensor.type)
-    note = fmt::format("{} written as its raw u1 bits", to_string(tensor.type));
+  else if (type != tensor.type) note = fmt::format("{} written as its raw u1 bits", to_string(tensor.type));
 
   std::string shape;
   for (int64_t d : tensor.dim) shape += fmt::format("{}, ", d);
@@ -192,8 +189,7 @@ Result<std::string> tensor_to_npy(const ir::Tensor& tensor, const void* memory, 
   out.resize(data + size_t(count) * size_t(row->bytes));
   for (int64_t i = 0; i < count; ++i) {
     const int64_t offset = offset_of_linear(i, tensor.view());
-    if (tensor.bit_packed)
-      store_element(&out[data], type, i, load_element(memory, tensor.storage_type(), offset));
+    if (tensor.bit_packed) store_element(&out[data], type, i, load_element(memory, tensor.storage_type(), offset));
     else
       std::memcpy(&out[data + size_t(i) * size_t(row->bytes)],
                   static_cast<const uint8_t*>(memory) + size_t(offset) * size_t(row->bytes), size_t(row->bytes));

@@ -13,18 +13,12 @@ namespace {
 
 const char* kind_name(ir::AttrKind kind) {
   switch (kind) {
-    case ir::AttrKind::Bool:
-      return "true or false";
-    case ir::AttrKind::Int:
-      return "integer";
-    case ir::AttrKind::Float:
-      return "number";
-    case ir::AttrKind::Ints:
-      return "list of integers";
-    case ir::AttrKind::IntPairs:
-      return "list of [begin, end]";
-    case ir::AttrKind::Enum:
-      return "name";
+    case ir::AttrKind::Bool: return "true or false";
+    case ir::AttrKind::Int: return "integer";
+    case ir::AttrKind::Float: return "number";
+    case ir::AttrKind::Ints: return "list of integers";
+    case ir::AttrKind::IntPairs: return "list of [begin, end]";
+    case ir::AttrKind::Enum: return "name";
   }
   return "?";
 }

@@ -61,10 +61,8 @@ int run(const RunOptions& options) {
   for (const std::string& text : options.outputs) outputs.push_back(parse_binding(graph, text, true));
 
   int64_t index = options.plan;
-  if (index < 0)
-    index = session.build_best(options.engine);
-  else
-    must(session.build(index), fmt::format("plan {}", index));
+  if (index < 0) index = session.build_best(options.engine);
+  else must(session.build(index), fmt::format("plan {}", index));
   PlanInfo plan;
   for (const PlanInfo& p : session.plans())
     if (p.index == index) plan = p;

@@ -31,20 +31,11 @@ std::string escape(const std::string& text) {
   std::string out;
   for (char c : text) {
     switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += uint8_t(c) < 0x20 ? ' ' : c;
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += uint8_t(c) < 0x20 ? ' ' : c;
     }
   }
   return out;
@@ -167,8 +158,7 @@ class Picture {
       Box box{false, int(t), {}, {}, {}};
       if (tensor.value)
         box.lines.push_back(fmt::format("{} = {:.6g}", short_name(tensor.name), ir::scalar_value(*tensor.value)));
-      else
-        box.lines.push_back(short_name(tensor.name));
+      else box.lines.push_back(short_name(tensor.name));
       box.lines.push_back(to_string(tensor.type) + " " + to_text(tensor.dim));
       if (tensor.role != ir::Role::Virtual && !row_major(tensor))
         box.lines.push_back("stride " + to_text(tensor.stride));
