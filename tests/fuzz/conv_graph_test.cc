@@ -144,14 +144,18 @@ class GraphMaker {
   Value convolve() {
     const size_t rank = size_t(random_.of({1, 2, 2, 2, 3}));
     const int64_t groups = random_.one_in(4) ? random_.between(2, 3) : 1;
-    const int64_t n = random_.between(1, 3), c = groups * random_.between(1, 6);
-    const int64_t k = groups * (random_.one_in(4) ? random_.between(16, 20) : random_.between(1, 6));
+    // Now and then large enough for several tiles of a blocked engine.
+    const bool large = rank < 3 && random_.one_in(12);
+    const int64_t n = random_.between(1, 3), c = groups * random_.between(1, large ? 90 : 6);
+    const int64_t k = groups * (large ? random_.between(20, 70) : random_.between(1, random_.one_in(4) ? 20 : 6));
     Dims x = {n, c}, w = {k, c / groups}, y = {n, k}, pre, post, stride, dilation;
     for (size_t d = 0; d < rank; ++d) {
       const int64_t filter = random_.between(1, 3);
       pre.push_back(random_.between(0, 2)), post.push_back(random_.between(0, 2));
       stride.push_back(random_.between(1, 2)), dilation.push_back(random_.one_in(4) ? 2 : 1);
-      const int64_t reach = dilation[d] * (filter - 1) + 1, in = reach + random_.between(0, rank == 3 ? 3 : 7);
+      const int64_t reach = dilation[d] * (filter - 1) + 1, in = reach + random_.between(0, rank == 3 ? 3
+                                                                                            : large   ? 12
+                                                                                                      : 7);
       x.push_back(in), w.push_back(filter), y.push_back((in + pre[d] + post[d] - reach) / stride[d] + 1);
     }
     auto side = [&](const Dims& dim) {
@@ -185,7 +189,17 @@ class GraphMaker {
   // Something that is neither pointwise nor the first convolution.
   Value move(const Value& v) {
     const size_t rank = v.dim.size();
-    switch (random_.between(0, 5)) {
+    switch (random_.between(0, 6)) {
+      case 6: {  // a residual block: what a convolution of v gives, and v
+        const Dims one(rank - 2, 1), none(rank - 2, 0);
+        Dims w = {v.dim[1], v.dim[1]};
+        w.insert(w.end(), one.begin(), one.end());
+        const Value inner = chain(
+            {graph_.conv_fprop(v.tensor, input(w).tensor, window<graph::Conv_fprop_attributes>(none, none, one, one)),
+             v.dim},
+            random_.between(0, 2));
+        return {graph_.pointwise(inner.tensor, v.tensor, attributes(Mode::ADD)), v.dim};
+      }
       case 0: {
         std::vector<int64_t> order(rank);
         std::iota(order.begin(), order.end(), 0);
