@@ -11,14 +11,18 @@ function(run)
 endfunction()
 
 file(REMOVE_RECURSE ${SCRATCH})
+# The program of the README is one of the programs.
+file(READ ${CMAKE_CURRENT_LIST_DIR}/../../README.md readme)
+string(REGEX MATCH "```cpp\n([^`]*)```" readme "${readme}")
+file(WRITE ${SCRATCH}/readme.cc "${CMAKE_MATCH_1}")
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
 foreach(standard 17 20)
   set(dir ${SCRATCH}/cxx${standard})
   run(${CMAKE_COMMAND} -G Ninja -S ${CMAKE_CURRENT_LIST_DIR} -B ${dir} -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix
       -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_CXX_STANDARD=${standard}
-      -DCMAKE_CXX_STANDARD_REQUIRED=ON)
+      -DCMAKE_CXX_STANDARD_REQUIRED=ON -DREADME_PROGRAM=${SCRATCH}/readme.cc)
   run(${CMAKE_COMMAND} --build ${dir})
-  foreach(program plain field)
+  foreach(program plain field readme)
     run(${dir}/${program})
     message("C++${standard} ${output}")
   endforeach()
