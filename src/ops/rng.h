@@ -18,12 +18,9 @@ struct RngNumbers {
 
   double at(int64_t i) const {
     switch (distribution) {
-      case RngDistribution_t::UNIFORM:
-        return philox.uniform(uint64_t(i));
-      case RngDistribution_t::NORMAL:
-        return philox.normal(uint64_t(i));
-      default:
-        return philox.below(uint64_t(i), threshold) ? 1 : 0;
+      case RngDistribution_t::UNIFORM: return philox.uniform(uint64_t(i));
+      case RngDistribution_t::NORMAL: return philox.normal(uint64_t(i));
+      default: return philox.below(uint64_t(i), threshold) ? 1 : 0;
     }
   }
 };

@@ -55,8 +55,7 @@ class GraphMaker {
   // A new tensor that broadcasts to `dim`, or a scalar.
   Value operand(const Dims& dim) {
     switch (random_.between(0, 5)) {
-      case 0:
-        return {graph_.tensor(float(random_.between(-4, 4)) / 4), dim};
+      case 0: return {graph_.tensor(float(random_.between(-4, 4)) / 4), dim};
       case 1:
         return {graph_.tensor(Tensor_attributes()
                                   .set_name(fmt::format("scalar{}", inputs_++))
@@ -65,8 +64,7 @@ class GraphMaker {
                                   .set_is_pass_by_value(true)
                                   .set_data_type(DataType_t::FLOAT)),
                 dim};
-      case 2:
-        return input(dim);
+      case 2: return input(dim);
       case 3: {
         Dims some = dim;
         for (int64_t& d : some)

@@ -63,10 +63,8 @@ TEST(Contraction, BoundHoldsForEveryOrderAndForUncertainOperands) {
     std::vector<size_t> order(static_cast<size_t>(count));
     std::iota(order.begin(), order.end(), size_t{0});
     for (int trial = 0; trial < 20; ++trial) {
-      if (trial % 2)
-        std::reverse(order.begin(), order.end());
-      else
-        std::shuffle(order.begin(), order.end(), std::minstd_rand(unsigned(seed * 20 + uint64_t(trial))));
+      if (trial % 2) std::reverse(order.begin(), order.end());
+      else std::shuffle(order.begin(), order.end(), std::minstd_rand(unsigned(seed * 20 + uint64_t(trial))));
       float sum = 0;
       for (size_t t : order) {
         const double shift = double(random.between(-1, 1));

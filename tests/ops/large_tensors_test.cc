@@ -63,12 +63,9 @@ TEST_P(LargeConvolution, EveryOpReachesBothSidesOfTwoToThe31) {
     const bool wgrad = std::string(op) == "wgrad";
     a = tensor("a", image, far_x);
     b = wgrad ? tensor("b", image, far_y) : tensor("b", filter, {18, 9, 3, 1});
-    if (std::string(op) == "fprop")
-      out = g.conv_fprop(a, b, attributes(graph::Conv_fprop_attributes()));
-    else if (wgrad)
-      out = g.conv_wgrad(a, b, attributes(graph::Conv_wgrad_attributes()));
-    else
-      out = g.conv_dgrad(a, b, attributes(graph::Conv_dgrad_attributes()));
+    if (std::string(op) == "fprop") out = g.conv_fprop(a, b, attributes(graph::Conv_fprop_attributes()));
+    else if (wgrad) out = g.conv_wgrad(a, b, attributes(graph::Conv_wgrad_attributes()));
+    else out = g.conv_dgrad(a, b, attributes(graph::Conv_dgrad_attributes()));
     out->set_output(true).set_dim(wgrad ? filter : image).set_stride(wgrad ? Dims{18, 9, 3, 1} : far_y);
     const Status built = g.build({HeurMode_t::A, HeurMode_t::B, HeurMode_t::FALLBACK}, BuildPlanPolicy_t::ALL);
     ASSERT_TRUE(built.is_good()) << built.err_msg;
@@ -103,8 +100,7 @@ TEST_P(LargeConvolution, EveryOpReachesBothSidesOfTwoToThe31) {
         // Y[p] sees X[p + r - 1]; DX[q] sees DY[q + 1 - r].
         const int64_t r = std::string(op) == "fprop" ? 5 - at[2] : at[2] - 3;
         const int64_t s = std::string(op) == "fprop" ? 6 - at[3] : at[3] - 4;
-        if (wgrad)
-          want = at == Dims{1, 1, 0, 2} ? 7 : 0;
+        if (wgrad) want = at == Dims{1, 1, 0, 2} ? 7 : 0;
         else if (r >= 0 && r < 3 && s >= 0 && s < 3)
           want = std::string(op) == "fprop" ? weight(at[1], 1, r, s) : weight(1, at[1], r, s);
         ASSERT_EQ(get(out_memory, out, at), want) << to_text(at);

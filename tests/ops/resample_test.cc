@@ -87,10 +87,8 @@ Forward direct(const Windows& w, const std::vector<double>& x) {
     if (xi < 0) return;
     double& value = f.y[size_t(y)];
     count[size_t(y)] += 1;
-    if (w.mode != ResampleMode_t::MAXPOOL)
-      value += x[size_t(xi)];
-    else if (x[size_t(xi)] > value)
-      value = x[size_t(xi)], f.index[size_t(y)] = double(at);
+    if (w.mode != ResampleMode_t::MAXPOOL) value += x[size_t(xi)];
+    else if (x[size_t(xi)] > value) value = x[size_t(xi)], f.index[size_t(y)] = double(at);
   });
   if (w.mode != ResampleMode_t::MAXPOOL)
     for (size_t i = 0; i < f.y.size(); ++i)
@@ -104,10 +102,8 @@ std::vector<double> direct_backward(const Windows& w, const std::vector<double>&
   for_each_place(w, [&](int64_t y, int64_t at, int64_t x) {
     if (x < 0) return;
     double part = dy[size_t(y)];
-    if (w.mode == ResampleMode_t::MAXPOOL)
-      part *= double(at) == index[size_t(y)];
-    else
-      part /= w.mode == ResampleMode_t::AVGPOOL_INCLUDE_PADDING ? double(volume(w.window)) : count[size_t(y)];
+    if (w.mode == ResampleMode_t::MAXPOOL) part *= double(at) == index[size_t(y)];
+    else part /= w.mode == ResampleMode_t::AVGPOOL_INCLUDE_PADDING ? double(volume(w.window)) : count[size_t(y)];
     dx[size_t(x)] += part;
   });
   return dx;

@@ -43,10 +43,8 @@ std::vector<double> numbers(const Draw& d) {
   if (plans.status.is_bad()) return {};
   auto store = [&](const TensorPtr& t, int64_t v) {
     void* memory = plans.harness().memory(plans.id(t));
-    if (d.key_type == DataType_t::INT64)
-      *static_cast<int64_t*>(memory) = v;
-    else
-      *static_cast<int32_t*>(memory) = int32_t(v);
+    if (d.key_type == DataType_t::INT64) *static_cast<int64_t*>(memory) = v;
+    else *static_cast<int32_t*>(memory) = int32_t(v);
   };
   store(seed, d.seed), store(offset, d.offset);
   plans.harness().inputs_changed();
