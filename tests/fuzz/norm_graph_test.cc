@@ -262,7 +262,7 @@ class NormGraphMaker {
     Dims x = image();
     x[0] += 2;
     const Dims c = channels(x);
-    if (compute_ == DataType_t::FLOAT && random_.one_in(2)) {  // dbn_weight computes in FLOAT
+    if (random_.one_in(2)) {
       TensorPtr X = data(x), dy = data(x);
       auto out =
           graph_.dbn_weight(dy, X, input(c, parameters_), input(c, parameters_), parameter(c), DBN_weight_attributes());

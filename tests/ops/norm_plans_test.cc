@@ -245,7 +245,6 @@ TEST(EveryPlanOf, GenstatsAndBnFinalize) {
 
 TEST(EveryPlanOf, DbnWeight) {
   for (const Case& c : kCases) {
-    if (c.io == DataType_t::DOUBLE) continue;  // computes in FLOAT whatever is asked
     const Dims x = {4, 6, 3, 5}, channels = {1, 6, 1, 1};
     Norms n(c);
     for (const TensorPtr& t :
