@@ -162,10 +162,8 @@ void emit_copy(Rewriter& r, TensorId value, size_t out_port) {
 
 void emit_normalize(Rewriter& r, const MomentIds& m, TensorId scale, TensorId bias, size_t y_port) {
   const TensorId xhat = r.mul(m.centred, m.inv);
-  if (bias == ir::kNone)
-    r.mul(xhat, scale, r.out(y_port));
-  else
-    r.plus(r.mul(xhat, scale), bias, r.out(y_port));
+  if (bias == ir::kNone) r.mul(xhat, scale, r.out(y_port));
+  else r.plus(r.mul(xhat, scale), bias, r.out(y_port));
 }
 
 void decompose_forward(Rewriter& r, const Dims& statistics) {

@@ -28,18 +28,12 @@ class NormGraphMaker {
   void make() {
     const bool long_rows = random_.one_in(6);
     switch (random_.between(0, 5)) {
-      case 0:
-        return layer_shaped(long_rows);
-      case 1:
-        return instance_shaped();
-      case 2:
-        return channel_shaped(long_rows);
-      case 3:
-        return in_pieces();
-      case 4:
-        return batch_inference();
-      default:
-        return softmax(long_rows);
+      case 0: return layer_shaped(long_rows);
+      case 1: return instance_shaped();
+      case 2: return channel_shaped(long_rows);
+      case 3: return in_pieces();
+      case 4: return batch_inference();
+      default: return softmax(long_rows);
     }
   }
 
@@ -112,8 +106,7 @@ class NormGraphMaker {
           v = graph_.pointwise(v, mask, mode(Mode::MUL));
           break;
         }
-        default:
-          v = graph_.pointwise(v, input(dim, io_), mode(random_.of({Mode::ADD, Mode::SUB})));
+        default: v = graph_.pointwise(v, input(dim, io_), mode(random_.of({Mode::ADD, Mode::SUB})));
       }
     }
     return v;
@@ -155,17 +148,10 @@ class NormGraphMaker {
     const int64_t row = long_rows ? random_.between(300, 1100) : random_.between(1, 40);
     Dims x, scale;
     switch (random_.between(0, 3)) {
-      case 0:
-        x = {random_.between(1, 9), row, 1, 1}, scale = {1, row, 1, 1};
-        break;
-      case 1:
-        x = {random_.between(1, 3), random_.between(1, 5), row, 1}, scale = {1, 1, row, 1};
-        break;
-      case 2:
-        x = {random_.between(1, 5), random_.between(1, 4), row}, scale = {1, x[1], row};
-        break;
-      default:
-        x = {random_.between(1, 9), row}, scale = {1, row};
+      case 0: x = {random_.between(1, 9), row, 1, 1}, scale = {1, row, 1, 1}; break;
+      case 1: x = {random_.between(1, 3), random_.between(1, 5), row, 1}, scale = {1, 1, row, 1}; break;
+      case 2: x = {random_.between(1, 5), random_.between(1, 4), row}, scale = {1, x[1], row}; break;
+      default: x = {random_.between(1, 9), row}, scale = {1, row};
     }
     const int64_t kind = random_.between(0, 2);
     if (kind == 1 && random_.one_in(2)) scale[0] = x[0];

@@ -484,6 +484,54 @@ TEST(NormFusions, RunningStatisticsInPlace) {
   }
 }
 
+// Rows of 37 bits share bytes with their neighbours, whichever thread computes them.
+TEST(NormFusions, BitPackedRowsShareBytes) {
+  Norms n(kHalf);
+  const Dims x = {509, 37}, row = {1, 37};
+  auto [y, mean, inv] =
+      n.g.layernorm(n.data("X", x), n.parameter("SCALE", row), n.parameter("BIAS", row),
+                    Layernorm_attributes().set_forward_phase(NormFwdPhase_t::INFERENCE).set_epsilon(n.epsilon()));
+  TensorPtr mask =
+      n.g.pointwise(y, n.g.tensor(Tensor_attributes(0.0f)), Pointwise_attributes().set_mode(PointwiseMode_t::CMP_GT));
+  mask->set_output(true).set_data_type(DataType_t::BOOLEAN).set_stride(row_major_strides(x));
+  for (uint64_t seed = 1; seed <= 20; ++seed) n.check("layernorm and mask", seed);
+}
+
+// --- empty tensors
+// -----------------------------------------------------------------------------------------------------
+
+// No samples, no elements to normalise over, no channels: nothing to do, or statistics of nothing, which are NaN.
+TEST(EmptyNorms, EveryPlanRuns) {
+  for (const Dims& x : {Dims{0, 8}, Dims{3, 0}}) {
+    Norms n(kCases[0]);
+    auto out =
+        n.g.layernorm(n.data("X", x), n.parameter("SCALE", {1, x[1]}), n.parameter("BIAS", {1, x[1]}),
+                      Layernorm_attributes().set_forward_phase(NormFwdPhase_t::TRAINING).set_epsilon(n.epsilon()));
+    for (const TensorPtr& t : out) t->set_output(true);
+    n.check("empty layernorm");
+
+    Norms s(kCases[0]);
+    for (const TensorPtr& t : s.g.softmax_with_stats(s.data("X", x), Softmax_attributes())) t->set_output(true);
+    s.check("empty softmax");
+  }
+  for (const Dims& x : {Dims{0, 3, 2, 2}, Dims{2, 3, 0, 2}, Dims{2, 0, 2, 2}}) {
+    const Dims channels = {1, x[1], 1, 1};
+    Norms n(kCases[0]);
+    auto out = n.g.batchnorm(n.data("X", x), n.parameter("SCALE", channels), n.parameter("BIAS", channels),
+                             Batchnorm_attributes().set_epsilon(n.epsilon()));
+    for (size_t i = 0; i < 3; ++i) out[i]->set_output(true);
+    n.check("empty batchnorm");
+
+    Norms b(kCases[0]);
+    for (const TensorPtr& t :
+         b.g.batchnorm_backward(b.data("DY", x), b.data("X", x), b.parameter("SCALE", channels),
+                                Batchnorm_backward_attributes().set_saved_mean_and_inv_variance(
+                                    b.parameter("MEAN", channels), b.parameter("INV_VARIANCE", channels))))
+      t->set_output(true);
+    b.check("empty batchnorm_backward");
+  }
+}
+
 // --- what is refused -------------------------------------------------------------------------------------------------
 
 TEST(NormRejections, MissingEpsilonIsNamed) {
