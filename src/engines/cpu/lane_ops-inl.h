@@ -5,8 +5,13 @@ template <PointwiseMode_t kMode, class T>
 void pointwise_lanes(T* out, const T* x, const T* y, const T* m, int64_t n, const PwParams& params) {
   const PwParams p = params;
   constexpr int kArity = arity_of(kMode);
-  for (int64_t i = 0; i < n; ++i)
-    out[i] = pointwise_value<kMode>(x[i], kArity > 1 ? y[i] : T(0), kArity > 2 ? m[i] : T(0), p);
+  for (int64_t i = 0; i < n; ++i) {
+    const T second = kArity > 1 ? y[i] : T(0), third = kArity > 2 ? m[i] : T(0);
+    if constexpr (sizeof(T) == 4)
+      out[i] = fast::value<kMode>(x[i], second, third, p);
+    else
+      out[i] = pointwise_value<kMode>(x[i], second, third, p);
+  }
 }
 
 template <class T>

@@ -24,21 +24,27 @@ constexpr int arity_of(PointwiseMode_t mode) {
 }
 
 namespace baseline {
+#include "engines/cpu/lane_math-inl.h"
+//
 #include "engines/cpu/lane_ops-inl.h"
-}
+}  // namespace baseline
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define TILEWRIGHT_X86_SETS 1
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 namespace avx2 {
+#include "engines/cpu/lane_math-inl.h"
+//
 #include "engines/cpu/lane_ops-inl.h"
-}
+}  // namespace avx2
 #pragma GCC pop_options
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,prefer-vector-width=512")
 namespace avx512 {
+#include "engines/cpu/lane_math-inl.h"
+//
 #include "engines/cpu/lane_ops-inl.h"
-}
+}  // namespace avx512
 #pragma GCC pop_options
 #endif
 

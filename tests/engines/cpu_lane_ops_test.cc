@@ -1,0 +1,122 @@
+// The vector loops against the table's formulas in double, within the error bound that the reference would allow.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "base/numeric_types.h"
+#include "engines/cpu/lane_ops.h"
+#include "fuse/program.h"
+#include "support/random.h"
+
+namespace tilewright::cpu {
+namespace {
+
+using testing::Random;
+using Formula = Bounded (*)(Bounded, Bounded, Bounded, const PwParams&);
+
+struct Row {
+  PointwiseMode_t mode;
+  Formula formula;
+};
+const Row kRows[] = {
+#define PW(MODE, ...) {PointwiseMode_t::MODE, pointwise_value<PointwiseMode_t::MODE, Bounded>},
+#include "ops/pw_ops.def"
+#undef PW
+};
+
+// Ordinary numbers, numbers of every magnitude, and the ends.
+template <class T>
+std::vector<T> values(Random& random, int64_t n) {
+  const T infinity = std::numeric_limits<T>::infinity();
+  std::vector<T> v = {0,
+                      T(-0.0),
+                      1,
+                      -1,
+                      infinity,
+                      -infinity,
+                      std::numeric_limits<T>::quiet_NaN(),
+                      std::numeric_limits<T>::denorm_min(),
+                      std::numeric_limits<T>::max(),
+                      T(88.7),
+                      T(-87.5),
+                      T(-104.5)};
+  while (int64_t(v.size()) < n) {
+    const double unit = double(random.bits() >> 11) * 0x1p-53;
+    const double sign = random.one_in(2) ? 1 : -1;
+    v.push_back(T(sign * (random.one_in(3) ? std::exp2(unit * 80 - 50) : unit * (random.one_in(2) ? 2 : 30))));
+  }
+  return v;
+}
+
+template <class T>
+void check_mode(const Row& row, const Rounding& rounding) {
+  t_rounding = rounding;
+  Random random(uint64_t(row.mode) + 1);
+  const int64_t n = 3001;
+  const std::vector<T> x = values<T>(random, n);
+  std::vector<T> y = values<T>(random, n), m = values<T>(random, n), out(static_cast<size_t>(n));
+  std::rotate(y.begin(), y.begin() + 5, y.end());
+  PwParams p;
+  lane_ops<T>().pointwise[int(row.mode)](out.data(), x.data(), y.data(), m.data(), n, p);
+  int wrong = 0;
+  for (size_t i = 0; i < size_t(n) && wrong < 3; ++i) {
+    const Bounded want = row.formula(double(x[i]), double(y[i]), double(m[i]), p);
+    const double got = double(out[i]);
+    if (!(want.e < kInfinity)) continue;
+    const bool ok = std::isnan(want.v) ? std::isnan(got)
+                                       : got == want.v || std::fabs(got - want.v) <=
+                                                              want.e + rounding.u * std::fabs(want.v) + rounding.eta;
+    if (ok) continue;
+    ++wrong;
+    ADD_FAILURE() << to_string(row.mode) << "(" << x[i] << ", " << y[i] << ", " << m[i] << ") = " << got
+                  << ", expected " << want.v << " +- " << want.e;
+  }
+  t_rounding = {};
+}
+
+TEST(CpuLaneOps, EveryModeInFloat) {
+  for (const Row& row : kRows) check_mode<float>(row, {});
+}
+TEST(CpuLaneOps, EveryModeInDouble) {
+  for (const Row& row : kRows) check_mode<double>(row, {0x1p-53, 0x1p-1022, 0x1.fffffffffffffp1023});
+}
+
+TEST(CpuLaneOps, FoldsTakeEveryElementOnce) {
+  for (int64_t n : {0, 1, 31, 32, 33, 100, 256})
+    for (ReductionMode_t mode :
+         {ReductionMode_t::ADD, ReductionMode_t::NORM1, ReductionMode_t::NORM2, ReductionMode_t::MAX,
+          ReductionMode_t::MIN, ReductionMode_t::AMAX, ReductionMode_t::MUL_NO_ZEROS}) {
+      std::vector<float> x;
+      for (int64_t i = 0; i < n; ++i) x.push_back(float((i * 7 + 3) % 5 - 2));
+      double want = fuse::reduction_start(mode);
+      for (float v : x) want = fuse::reduction_join(mode, want, fuse::reduction_element(mode, v));
+      EXPECT_EQ(lane_ops<float>().fold(mode, x.data(), n, fuse::reduction_start(mode)), want)
+          << to_string(mode) << " of " << n;
+      std::vector<double> total(static_cast<size_t>(n), 1.0);
+      lane_ops<float>().fold_lanes(mode, x.data(), n, total.data());
+      for (size_t i = 0; i < size_t(n); ++i)
+        EXPECT_EQ(total[i], fuse::reduction_join(mode, 1.0, fuse::reduction_element(mode, x[i])));
+    }
+}
+
+TEST(CpuLaneOps, MaximaKeepNan) {
+  std::vector<float> x(70, 1.f);
+  x[41] = std::numeric_limits<float>::quiet_NaN();
+  for (ReductionMode_t mode : {ReductionMode_t::MAX, ReductionMode_t::MIN, ReductionMode_t::AMAX})
+    EXPECT_TRUE(std::isnan(lane_ops<float>().fold(mode, x.data(), 70, 0)));
+}
+
+TEST(CpuLaneOps, CastsAreThoseOfStorage) {
+  const std::vector<float> x = {
+      -300, -128.5f, -2.5f, -0.4f, 0, 0.5f, 1.5f, 127.6f, 254.5f, 1000, std::numeric_limits<float>::quiet_NaN()};
+  std::vector<float> out(x.size());
+  for (DataType_t type : {DataType_t::INT8, DataType_t::UINT8, DataType_t::BOOLEAN, DataType_t::INT32}) {
+    lane_ops<float>().cast(type, out.data(), x.data(), int64_t(x.size()));
+    for (size_t i = 0; i < x.size(); ++i)
+      EXPECT_EQ(out[i], round_to_type(type, x[i])) << to_string(type) << " " << x[i];
+  }
+}
+
+}  // namespace
+}  // namespace tilewright::cpu
