@@ -2,26 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "base/thread_pool.h"
 #include "engines/cpu/engine.h"
+#include "support/allocations.h"
 #include "support/engine_check.h"
 #include "support/ir_builder.h"
-
-namespace {
-std::atomic<int64_t> g_allocations{0};
-}
-void* operator new(size_t bytes) {
-  ++g_allocations;
-  void* p = std::malloc(bytes ? bytes : 1);
-  if (!p) throw std::bad_alloc();
-  return p;
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace tilewright::testing {
 namespace {
@@ -132,10 +117,8 @@ TEST(CpuEngine, SameBitsForAnyNumberOfThreads) {
         if (b.graph.tensors[t].role != ir::Role::Output) continue;
         const char* memory = static_cast<const char*>(harness.memory(ir::TensorId(t)));
         const std::vector<char> bits(memory, memory + b.graph.tensors[t].storage_bytes());
-        if (threads == 1)
-          first.push_back(bits);
-        else
-          EXPECT_EQ(bits, first[k]) << threads << " threads, tensor " << b.graph.tensors[t].name;
+        if (threads == 1) first.push_back(bits);
+        else EXPECT_EQ(bits, first[k]) << threads << " threads, tensor " << b.graph.tensors[t].name;
         ++k;
       }
     }
@@ -156,9 +139,9 @@ TEST(CpuEngine, RunsWithoutAllocating) {
     ASSERT_TRUE(plan);
     void* const workspace = harness.workspace(plan->workspace_bytes());
     ASSERT_TRUE(plan->run(harness.bindings(), workspace).is_good());
-    const int64_t before = g_allocations;
+    const int64_t before = allocations();
     const Status s = plan->run(harness.bindings(), workspace);
-    EXPECT_EQ(g_allocations - before, 0);
+    EXPECT_EQ(allocations() - before, 0);
     EXPECT_TRUE(s.is_good());
     set_thread_count(0);
   }

@@ -103,10 +103,8 @@ class GraphMaker {
           std::swap(order[d - 1], order[size_t(random_.between(0, int64_t(d) - 1))]);
         return b_.op("transpose", {x}, {{"permutation", order}});
       }
-      case 5:
-        return b_.pw(P::BINARY_SELECT, {x, operand(dim), b_.pw(P::CMP_GT, {x, b_.scalar(0.f, rank_)})});
-      case 6:
-        return b_.pw(P::GEN_INDEX, {x}, {{"axis", random_.between(0, int64_t(dim.size()) - 1)}});
+      case 5: return b_.pw(P::BINARY_SELECT, {x, operand(dim), b_.pw(P::CMP_GT, {x, b_.scalar(0.f, rank_)})});
+      case 6: return b_.pw(P::GEN_INDEX, {x}, {{"axis", random_.between(0, int64_t(dim.size()) - 1)}});
       case 7:
       case 8:
         return b_.pw(random_.of({P::RELU_FWD, P::TANH_FWD, P::SIGMOID_FWD, P::GELU_FWD, P::ABS, P::NEG, P::FLOOR,

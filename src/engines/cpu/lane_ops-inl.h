@@ -7,10 +7,8 @@ void pointwise_lanes(T* out, const T* x, const T* y, const T* m, int64_t n, cons
   constexpr int kArity = arity_of(kMode);
   for (int64_t i = 0; i < n; ++i) {
     const T second = kArity > 1 ? y[i] : T(0), third = kArity > 2 ? m[i] : T(0);
-    if constexpr (sizeof(T) == 4)
-      out[i] = fast::value<kMode>(x[i], second, third, p);
-    else
-      out[i] = pointwise_value<kMode>(x[i], second, third, p);
+    if constexpr (sizeof(T) == 4) out[i] = fast::value<kMode>(x[i], second, third, p);
+    else out[i] = pointwise_value<kMode>(x[i], second, third, p);
   }
 }
 
@@ -48,24 +46,15 @@ void with_fold(ReductionMode_t mode, Body body) {
   const T infinity = std::numeric_limits<T>::infinity();
   switch (mode) {
     case ReductionMode_t::ADD:
-    case ReductionMode_t::AVG:
-      return body(same, add, T(0));
-    case ReductionMode_t::NORM1:
-      return body(magnitude, add, T(0));
-    case ReductionMode_t::NORM2:
-      return body([](T v) { return v * v; }, add, T(0));
-    case ReductionMode_t::MUL:
-      return body(same, times, T(1));
-    case ReductionMode_t::MUL_NO_ZEROS:
-      return body([](T v) { return v == 0 ? T(1) : v; }, times, T(1));
-    case ReductionMode_t::MAX:
-      return body(same, larger, -infinity);
-    case ReductionMode_t::MIN:
-      return body(same, smaller, infinity);
-    case ReductionMode_t::AMAX:
-      return body(magnitude, larger, T(0));
-    default:
-      return;
+    case ReductionMode_t::AVG: return body(same, add, T(0));
+    case ReductionMode_t::NORM1: return body(magnitude, add, T(0));
+    case ReductionMode_t::NORM2: return body([](T v) { return v * v; }, add, T(0));
+    case ReductionMode_t::MUL: return body(same, times, T(1));
+    case ReductionMode_t::MUL_NO_ZEROS: return body([](T v) { return v == 0 ? T(1) : v; }, times, T(1));
+    case ReductionMode_t::MAX: return body(same, larger, -infinity);
+    case ReductionMode_t::MIN: return body(same, smaller, infinity);
+    case ReductionMode_t::AMAX: return body(magnitude, larger, T(0));
+    default: return;
   }
 }
 
@@ -80,10 +69,8 @@ double fold(ReductionMode_t mode, const T* x, int64_t n, double total) {
     const T part = fold_ways(x, n, start, element, join);
     if (mode == ReductionMode_t::MAX || mode == ReductionMode_t::AMAX)
       total = total > part ? total : (part >= total ? double(part) : total + part);
-    else if (mode == ReductionMode_t::MIN)
-      total = total < part ? total : (part <= total ? double(part) : total + part);
-    else
-      total += part;
+    else if (mode == ReductionMode_t::MIN) total = total < part ? total : (part <= total ? double(part) : total + part);
+    else total += part;
   });
   return total;
 }
@@ -107,10 +94,8 @@ void cast_lanes(DataType_t type, T* out, const T* x, int64_t n) {
     case DataType_t::BOOLEAN:
       for (int64_t i = 0; i < n; ++i) out[i] = x[i] != 0 ? T(1) : T(0);
       return;
-    case DataType_t::INT8:
-      return clamped(-128, 127);
-    case DataType_t::UINT8:
-      return clamped(0, 255);
+    case DataType_t::INT8: return clamped(-128, 127);
+    case DataType_t::UINT8: return clamped(0, 255);
     default:
       for (int64_t i = 0; i < n; ++i) out[i] = T(round_to_type(type, double(x[i])));
   }

@@ -13,13 +13,12 @@ namespace {
 
 constexpr int arity_of(PointwiseMode_t mode) {
   switch (mode) {
-#define PW(MODE, ARITY, ...)  \
+#define PW(MODE, ARITY, ...) \
   case PointwiseMode_t::MODE: \
     return ARITY;
 #include "ops/pw_ops.def"
 #undef PW
-    default:
-      return 0;
+    default: return 0;
   }
 }
 
