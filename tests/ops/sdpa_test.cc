@@ -50,6 +50,12 @@ TEST(Sdpa, RowsWithoutKeysAreZero) {
   for (int i = 0; i < 24; ++i) EXPECT_EQ(o[size_t(i)], 0);
 }
 
+TEST(Sdpa, NoKeysAtAll) {
+  ForwardGraph f({1, 2, 3, 8}, {1, 2, 0, 8});
+  f.check({0, 0});
+  for (double x : f.expected(f.stats)) EXPECT_EQ(x, -kInfinity);
+}
+
 TEST(Sdpa, EmptySequencesInAPaddedBatch) {
   ForwardGraph f({4, 2, 8, 16}, {4, 2, 8, 16});
   f.attr.set_attn_scale(0.25f);
