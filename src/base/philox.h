@@ -8,8 +8,19 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+
+#include "base/numeric_types.h"
 
 namespace tilewright {
+
+// A seed or offset in memory. An INT64 keeps all its bits, which a double would not.
+inline int64_t integer_key(const void* memory, DataType_t type) {
+  if (type != DataType_t::INT64) return int64_t(load_element(memory, type, 0));
+  int64_t v;
+  std::memcpy(&v, memory, sizeof v);
+  return v;
+}
 
 struct Philox {
   uint64_t seed = 0, offset = 0;

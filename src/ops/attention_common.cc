@@ -1,5 +1,7 @@
 #include "ops/attention_common.h"
 
+#include "ops/rng.h"
+
 namespace tilewright::ops {
 
 using namespace ir;
@@ -271,10 +273,8 @@ ReferenceAttention::ReferenceAttention(const RefContext& c)
     : o(attention_options(c.graph, c.node)), q(operand(c.in(kQ))), k(operand(c.in(kK))), v(operand(c.in(kV))), ctx_(c) {
   has_scale_ = o.scale || c.has_in(kAttnScale);
   // The attribute is a float in the vocabulary; a double kept here differs by its rounding.
-  if (o.scale)
-    scale_ = Bounded(*o.scale, std::fabs(*o.scale - double(float(*o.scale))));
-  else if (c.has_in(kAttnScale))
-    scale_ = c.in(kAttnScale).at_linear(0);
+  if (o.scale) scale_ = Bounded(*o.scale, std::fabs(*o.scale - double(float(*o.scale))));
+  else if (c.has_in(kAttnScale)) scale_ = c.in(kAttnScale).at_linear(0);
   len_q_.assign(size_t(o.b), o.sq), len_kv_.assign(size_t(o.b), o.skv);
   if (o.padding)
     for (int64_t b = 0; b < o.b; ++b) {
@@ -284,7 +284,13 @@ ReferenceAttention::ReferenceAttention(const RefContext& c)
   if (c.has_in(kBias)) bias_.emplace(c.in(kBias), o.score_dims());
   if (c.has_in(kDropoutMask)) drop_mask_.emplace(c.in(kDropoutMask), o.score_dims());
   if (c.has_in(kDropoutScale)) drop_scale_.emplace(c.in(kDropoutScale), o.score_dims());
-  if (o.philox) philox_ = Philox(int64_t(c.scalar_in(kSeed)), int64_t(c.scalar_in(kOffset)));
+  if (o.philox) {
+    auto key = [&](size_t port) {
+      const RefTensor& t = c.in(port);
+      return t.memory || t.tensor->value ? key_value(*t.tensor, t.memory) : int64_t(t.at_linear(0).v);
+    };
+    philox_ = Philox(key(kSeed), key(kOffset));
+  }
   for (size_t port : {size_t(kQ), size_t(kK), size_t(kV)}) {
     const DataType_t type = c.in(port).tensor->type;
     if (unit_roundoff(type) <= t_rounding.u) continue;

@@ -2,8 +2,6 @@
 // BERNOULLI: 1 with bernoulli_probability, else 0. UNIFORM: in [0, 1). NORMAL: mean 0, variance 1.
 #include "ops/rng.h"
 
-#include <cstring>
-
 #include "ops/reference.h"
 
 namespace tilewright::ops {
@@ -12,18 +10,6 @@ namespace {
 enum { kSeed, kOffset };
 
 bool present(const ir::Node& node, size_t port) { return port < node.in.size() && node.in[port] != ir::kNone; }
-
-int64_t key_of(const ir::Tensor& t, const void* memory) {
-  if (t.value) {
-    if (const int64_t* v = std::get_if<int64_t>(&*t.value)) return *v;
-    if (const int32_t* v = std::get_if<int32_t>(&*t.value)) return *v;
-    return int64_t(ir::scalar_value(*t.value));
-  }
-  if (t.type != DataType_t::INT64) return int64_t(load_element(memory, t.type, 0));
-  int64_t v;
-  std::memcpy(&v, memory, sizeof v);
-  return v;
-}
 
 Status infer(ir::InferContext& ctx) {
   ir::Tensor& y = ctx.out(0);
@@ -79,9 +65,15 @@ void reference(RefContext& ctx) {
 
 }  // namespace
 
+int64_t key_value(const ir::Tensor& t, const void* memory) {
+  if (!t.value) return integer_key(memory, t.type);
+  if (const int64_t* v = std::get_if<int64_t>(&*t.value)) return *v;
+  return int64_t(ir::scalar_value(*t.value));
+}
+
 Philox philox_of(const ir::Graph& graph, const ir::Node& node, const void* seed, const void* offset) {
-  return Philox(present(node, kSeed) ? key_of(graph.tensor(node.in[kSeed]), seed) : node.attr<int64_t>("seed"),
-                present(node, kOffset) ? key_of(graph.tensor(node.in[kOffset]), offset) : 0);
+  return Philox(present(node, kSeed) ? key_value(graph.tensor(node.in[kSeed]), seed) : node.attr<int64_t>("seed"),
+                present(node, kOffset) ? key_value(graph.tensor(node.in[kOffset]), offset) : 0);
 }
 
 RngNumbers rng_numbers(const ir::Node& node, const Philox& philox) {

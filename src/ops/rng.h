@@ -6,6 +6,9 @@
 
 namespace tilewright::ops {
 
+// The seed or offset that a tensor holds: stored in the graph, or in memory.
+int64_t key_value(const ir::Tensor&, const void* memory);
+
 // The generator of an rng node. `seed` and `offset` are the tensors' memory, null where the node has no such tensor;
 // scalars stored in the graph need none. INT64 keys keep all their bits.
 Philox philox_of(const ir::Graph&, const ir::Node&, const void* seed, const void* offset);

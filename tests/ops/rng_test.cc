@@ -126,6 +126,43 @@ TEST(Rng, SeedMayBeAnAttributeOrAStoredScalar) {
   EXPECT_EQ(values(false), y);
 }
 
+// Dropout inside attention keeps what an rng node with the same keys draws, in the order of [b, h, s_q, s_kv].
+TEST(Rng, AttentionDropsWithTheSameNumbers) {
+  for (bool stored : {false, true})
+    for (int64_t seed_value : {int64_t(77), (int64_t(1) << 60) + 1}) {
+      Graph g;
+      g.set_io_data_type(DataType_t::FLOAT).set_intermediate_data_type(DataType_t::FLOAT);
+      g.set_compute_data_type(DataType_t::FLOAT);
+      auto tensor = [&](const char* name, const Dims& dim, DataType_t type) {
+        return g.tensor(
+            Tensor_attributes().set_name(name).set_dim(dim).set_data_type(type).set_stride(row_major_strides(dim)));
+      };
+      auto key = [&](const char* name, int64_t value) {
+        return stored ? g.tensor(value) : tensor(name, {1, 1, 1, 1}, DataType_t::INT64);
+      };
+      auto seed = key("seed", seed_value), offset = key("offset", 3);
+      auto q = tensor("q", {1, 2, 6, 8}, DataType_t::FLOAT), k = tensor("k", {1, 2, 7, 8}, DataType_t::FLOAT),
+           v = tensor("v", {1, 2, 7, 8}, DataType_t::FLOAT);
+      auto dump = std::make_shared<Tensor_attributes>();
+      dump->set_name("dump").set_output(true);
+      auto o = g.sdpa(
+          q, k, v,
+          graph::SDPA_attributes().set_generate_stats(false).set_dropout(0.25f, seed, offset).set_rng_dump(dump))[0];
+      o->set_output(true);
+      EveryPlan plans(g, {.seed = 4});
+      ASSERT_TRUE(plans.status.is_good()) << plans.status.err_msg;
+      if (!stored) {
+        *static_cast<int64_t*>(plans.harness().memory(plans.id(seed))) = seed_value;
+        *static_cast<int64_t*>(plans.harness().memory(plans.id(offset))) = 3;
+        plans.harness().inputs_changed();
+      }
+      const Philox philox(seed_value, 3);
+      std::vector<double> kept(2 * 6 * 7);
+      for (size_t i = 0; i < kept.size(); ++i) kept[i] = philox.keep(i, 0.75);
+      EXPECT_TRUE(plans.run([&](const std::string& plan) { EXPECT_EQ(plans.read(dump), kept) << plan; }));
+    }
+}
+
 TEST(Rng, SaysWhatIsWrong) {
   using C = error_code_t;
   auto status = [](Rng_attributes a, bool keys = true, DataType_t type = DataType_t::INT64) {

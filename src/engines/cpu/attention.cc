@@ -1,5 +1,7 @@
 #include "engines/cpu/attention.h"
 
+#include <cstring>
+
 #include "engines/cpu/attention_problem.h"
 
 namespace tilewright::cpu {
@@ -14,7 +16,9 @@ AttentionOperand operand(const ir::Graph& g, ir::TensorId id) {
   for (size_t d = 0; d < std::min<size_t>(t.stride.size(), 4); ++d) x.stride[d] = t.stride[d];
   if (t.value) {
     auto bytes = std::make_shared<std::array<uint8_t, 16>>();
-    store_element(bytes->data(), t.type, 0, ir::scalar_value(*t.value));
+    const int64_t* whole = std::get_if<int64_t>(&*t.value);
+    if (whole && t.type == DataType_t::INT64) std::memcpy(bytes->data(), whole, sizeof *whole);
+    else store_element(bytes->data(), t.type, 0, ir::scalar_value(*t.value));
     x.stored = std::move(bytes);
   }
   return x;

@@ -79,11 +79,10 @@ class AttentionRun {
  public:
   AttentionRun(const AttentionProblem& problem, const Bindings& bindings, void* workspace)
       : p(problem), o(problem.o), bindings_(bindings), workspace_(workspace) {
-    if (o.scale)
-      scale = T(*o.scale);
-    else if (p.scale)
-      scale = T(scalar(p.scale));
-    if (o.philox) philox_ = Philox(int64_t(scalar(p.seed)), int64_t(scalar(p.offset)));
+    if (o.scale) scale = T(*o.scale);
+    else if (p.scale) scale = T(scalar(p.scale));
+    if (o.philox)
+      philox_ = Philox(integer_key(memory(p.seed), p.seed.type), integer_key(memory(p.offset), p.offset.type));
     keep_ = Philox::threshold(1 - o.drop_probability);
     if (p.seq_q) seq_q_ = memory(p.seq_q), seq_kv_ = memory(p.seq_kv);
     if (p.bias) bias_ = memory(p.bias);
@@ -127,16 +126,12 @@ class AttentionRun {
     }
   }
   static void load_row(const void* from, DataType_t type, int64_t index, int64_t stride, int64_t n, T* to) {
-    if constexpr (sizeof(T) == 4)
-      load_floats(from, type, index, stride, n, to);
-    else
-      load_doubles(from, type, index, stride, n, to);
+    if constexpr (sizeof(T) == 4) load_floats(from, type, index, stride, n, to);
+    else load_doubles(from, type, index, stride, n, to);
   }
   static void store_row(void* to, DataType_t type, int64_t index, int64_t stride, int64_t n, const T* from) {
-    if constexpr (sizeof(T) == 4)
-      store_floats(to, type, index, stride, n, from);
-    else
-      store_doubles(to, type, index, stride, n, from);
+    if constexpr (sizeof(T) == 4) store_floats(to, type, index, stride, n, from);
+    else store_doubles(to, type, index, stride, n, from);
   }
   // to [cols, ld_to] = from [rows, ld_from] transposed; columns of `to` up to the next multiple of kTilePad become 0.
   static void transpose(const T* from, int64_t rows, int64_t cols, int64_t ld_from, T* to, int64_t ld_to) {
