@@ -40,6 +40,20 @@ TEST(CpuRows, PermutedAndPaddedStrides) {
   check(b);
 }
 
+TEST(CpuRows, TransposedCopies) {
+  for (const Dims& dim : {Dims{300, 70}, Dims{65, 257}, Dims{2, 33, 17, 19}, Dims{3, 70, 300}}) {
+    IrBuilder b;
+    b.output(b.pw(P::NEG, {b.input(dim)}), D::FLOAT,
+             dim.size() == 4 ? channels_last_strides(dim) : column_major_strides(dim));
+    check(b);
+    IrBuilder two;
+    const Dims swapped = {dim.back(), dim.front()};
+    auto x = two.input({dim.front(), dim.back()}), y = two.op("transpose", {x}, {{"permutation", Dims{1, 0}}});
+    two.output(two.pw(P::MUL, {y, two.input({dim.back(), 1})}), D::HALF, row_major_strides(swapped));
+    check(two);
+  }
+}
+
 TEST(CpuRows, ScalarsStoredAndBound) {
   IrBuilder b;
   auto x = b.input({8, 40});

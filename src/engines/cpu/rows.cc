@@ -177,7 +177,7 @@ class Rows : public Kernel {
   std::string describe() const override {
     std::string s =
         fmt::format("{} outer block{} x {} step{} of {} lanes", outer_blocks_, outer_blocks_ == 1 ? "" : "s",
-                    inner_steps_, inner_steps_ == 1 ? "" : "s", std::min<int64_t>(lane_.extent, kLanes));
+                    inner_steps_, inner_steps_ == 1 ? "" : "s", std::min(lane_.extent, lane_step_));
     if (depth_) s += fmt::format(", {} passes", depth_ + 1);
     if (chunks_ > 1) s += fmt::format(", {} chunks", chunks_);
     return s + (sizeof(T) == 8 ? ", in double" : "");
@@ -212,12 +212,13 @@ class Rows : public Kernel {
       const size_t accesses = k_.program_.access.size();
       for (size_t a = 0; a < accesses; ++a) outer_offset_[a] = k_.program_.access[a].offset;
       const int64_t lane_blocks = k_.lane_.inner ? 1 : k_.lane_blocks_;
+      const int64_t outer = k_.outer_blocks_ / lane_blocks;
       outer_.loops = &k_.outer_loops_;
-      outer_.seek(block / lane_blocks, outer_offset_, accesses);
-      outer_lane_ = (block % lane_blocks) * kLanes;
+      outer_.seek(k_.lanes_slowest_ ? block % outer : block / lane_blocks, outer_offset_, accesses);
+      outer_lane_ = (k_.lanes_slowest_ ? block / outer : block % lane_blocks) * k_.lane_step_;
       if (!k_.lane_.inner)
         for (size_t a = 0; a < accesses; ++a) outer_offset_[a] += outer_lane_ * k_.lane_.stride[a];
-      outer_n_ = k_.lane_.inner ? 1 : std::min<int64_t>(kLanes, k_.lane_.extent - outer_lane_);
+      outer_n_ = k_.lane_.inner ? 1 : std::min<int64_t>(k_.lane_step_, k_.lane_.extent - outer_lane_);
       std::copy_n(outer_offset_, accesses, offset_);
     }
 
@@ -255,10 +256,8 @@ class Rows : public Kernel {
           const Fold& fold = k_.reduces_[size_t(r)];
           double* const total = total_ + int64_t(r) * k_.width_;
           const T* const x = frame_.value[fold.arg];
-          if (k_.lane_.inner)
-            *total = lanes.fold(fold.mode, x, frame_.n, *total);
-          else
-            lanes.fold_lanes(fold.mode, x, frame_.n, total);
+          if (k_.lane_.inner) *total = lanes.fold(fold.mode, x, frame_.n, *total);
+          else lanes.fold_lanes(fold.mode, x, frame_.n, total);
         }
         if (k_.lane_.inner) {
           lane += kLanes;
@@ -357,7 +356,13 @@ class Rows : public Kernel {
       loops.erase(loops.begin() + int64_t(lane));
     }
     for (const Loop& l : loops) (l.inner ? inner_loops_ : outer_loops_).push_back(l);
-    lane_blocks_ = (lane_.extent + kLanes - 1) / kLanes;
+    // A transposed access: its lanes lie a cache line or more apart, and the next ones along another loop share those
+    // lines. Short blocks of lanes with that loop inside them use each line up while it is in the cache.
+    const size_t last = outer_loops_.empty() ? 0 : outer_loops_.size() - 1;
+    for (size_t a = 0; a < program_.access.size() && !lane_.inner && !outer_loops_.empty(); ++a)
+      lanes_slowest_ |= std::abs(lane_.stride[a]) >= 16 && std::abs(outer_loops_[last].stride[a]) == 1;
+    if (lanes_slowest_) lane_step_ = kLanes / 4;
+    lane_blocks_ = (lane_.extent + lane_step_ - 1) / lane_step_;
     outer_blocks_ = lane_.inner ? 1 : lane_blocks_;
     for (const Loop& l : outer_loops_) outer_blocks_ *= l.extent;
     inner_steps_ = lane_.inner ? lane_blocks_ : 1;
@@ -449,15 +454,13 @@ class Rows : public Kernel {
         if (lacks(outer_loops_[d])) o.outer.push_back(d);
       for (size_t d = 0; d < inner_loops_.size(); ++d)
         if (lacks(inner_loops_[d])) o.inner.push_back(d);
-      if (o.lane || !o.outer.empty() || !o.inner.empty())
-        once_.push_back(o);
-      else
-        plain_stores_.push_back(i.access);
+      if (o.lane || !o.outer.empty() || !o.inner.empty()) once_.push_back(o);
+      else plain_stores_.push_back(i.access);
     }
   }
 
   void cut() {
-    const int64_t lanes = std::max<int64_t>(1, std::min<int64_t>(kLanes, lane_.extent));
+    const int64_t lanes = std::clamp<int64_t>(lane_.extent, 1, lane_step_);
     const int64_t per_block = std::max<int64_t>(1, inner_steps_ * lanes);
     group_ = std::max<int64_t>(1, kTaskElements / per_block);
     if (depth_ == 0 || outer_blocks_ >= kManyTasks || per_block < 4 * kTaskElements) return;
@@ -473,6 +476,8 @@ class Rows : public Kernel {
   Loop lane_;
   std::vector<Loop> outer_loops_, inner_loops_;
   int64_t lane_blocks_ = 1, outer_blocks_ = 1, inner_steps_ = 1, width_ = 1, spread_ = 1;
+  bool lanes_slowest_ = false;
+  int64_t lane_step_ = kLanes;
   int64_t group_ = 1, chunks_ = 1;
   BlockOps<T> uniform_, outer_stores_;
   std::vector<BlockOps<T>> outer_, inner_;                       // by pass
