@@ -65,7 +65,7 @@ struct Timing {
   int runs = 0;
 };
 
-// The first run warms up. What takes half a second is not run again; else some 0.3 s of runs, 3 at least.
+// The first run warms up. What takes a second is not run again; else some 0.3 s of runs, 3 at least.
 template <class Body>
 Timing time_runs(const Body& body) {
   using clock = std::chrono::steady_clock;
@@ -75,7 +75,7 @@ Timing time_runs(const Body& body) {
     return std::chrono::duration<double, std::milli>(clock::now() - start).count();
   };
   std::vector<double> ms{run()};
-  if (ms[0] < 500) {
+  if (ms[0] < 1000) {
     ms.clear();
     for (double total = 0; ms.size() < 3 || (total < 300 && ms.size() < 100); total += ms.back()) ms.push_back(run());
   }

@@ -180,7 +180,7 @@ class Picture {
     }
   }
 
-  // The boxes of a region: its nodes, and the virtual tensors that stay inside it.
+  // The boxes of a region: its nodes, and the tensors that are made and read only inside it.
   std::vector<int> members(size_t region) const {
     std::vector<int> boxes;
     const ir::Links links = ir::links(graph_);
@@ -191,7 +191,8 @@ class Picture {
     for (ir::NodeId n : regions_[region].nodes)
       if (std::find(boxes.begin(), boxes.end(), n) == boxes.end()) boxes.push_back(n);
     for (size_t t = 0; t < graph_.tensors.size(); ++t) {
-      if (tensor_box_[t] < 0 || graph_.tensors[t].role != ir::Role::Virtual || links.producer[t] < 0) continue;
+      if (tensor_box_[t] < 0 || links.producer[t] < 0) continue;
+      if (links.consumers[t].empty() && graph_.tensors[t].role == ir::Role::Output) continue;
       if (inside(links.producer[t]) && std::all_of(links.consumers[t].begin(), links.consumers[t].end(), inside))
         boxes.push_back(tensor_box_[t]);
     }
