@@ -43,6 +43,12 @@ const char* const kOldAttention = R"({
   }
 })";
 
+Imported converted(const ordered_json& logged) {
+  auto imported = convert_graph(logged);
+  EXPECT_TRUE(imported) << imported.status().get_message();
+  return imported ? *imported : Imported();
+}
+
 error_t loads(const ordered_json& graph) {
   graph::Graph g;
   error_t status = g.deserialize(Json::parse(graph.dump()));
@@ -66,7 +72,7 @@ TEST(Import, TakesWholeFilesAndGraphsInProse) {
 }
 
 TEST(Import, WritesAGraphThatLoads) {
-  const Imported imported = convert_graph(find_graphs(kMatmulLine).at(0));
+  const Imported imported = converted(find_graphs(kMatmulLine).at(0));
   const ordered_json& g = imported.graph;
   ASSERT_TRUE(loads(g).is_good()) << loads(g).get_message();
   EXPECT_EQ(g["nodes"][0]["inputs"]["A"], "act_in");
@@ -79,7 +85,7 @@ TEST(Import, WritesAGraphThatLoads) {
 }
 
 TEST(Import, UnderstandsOlderSpellings) {
-  const Imported imported = convert_graph(find_graphs(kOldAttention).at(0));
+  const Imported imported = converted(find_graphs(kOldAttention).at(0));
   const ordered_json& g = imported.graph;
   ASSERT_TRUE(loads(g).is_good()) << loads(g).get_message() << g.dump(2);
   const ordered_json& node = g["nodes"][0];
@@ -99,7 +105,7 @@ TEST(Import, LeavesAnOrdinaryKWithSequenceFastestAlone) {
   ordered_json g = ordered_json::parse(kOldAttention);
   g["tensors"]["k"]["dim"] = {1, 2, 40, 16};
   g["tensors"]["k"]["stride"] = {1280, 640, 1, 40};
-  EXPECT_EQ(convert_graph(g).graph["tensors"]["k"]["dim"], ordered_json({1, 2, 40, 16}));
+  EXPECT_EQ(converted(g).graph["tensors"]["k"]["dim"], ordered_json({1, 2, 40, 16}));
 }
 
 TEST(Import, SaysWhatALogDoesNotHold) {
@@ -109,7 +115,7 @@ TEST(Import, SaysWhatALogDoesNotHold) {
       {"name", "lengths"}, {"data_type", "INT32"}, {"dim", {1, 1, 1, 1}}, {"stride", {1, 1, 1, 1}}};
   g["nodes"][0]["inputs"]["Offset"] = "nowhere";
   g["nodes"][0]["mystery"] = 3;
-  const Imported imported = convert_graph(g);
+  const Imported imported = converted(g);
   EXPECT_THAT(imported.notes, Contains(HasSubstr("values of SEQ_LEN_Q are not in a log")));
   EXPECT_THAT(imported.notes, Contains(HasSubstr("nothing describes \"nowhere\"")));
   EXPECT_THAT(imported.notes, Contains(HasSubstr("mystery = 3 means nothing here")));
@@ -119,15 +125,38 @@ TEST(Import, KeepsUnnamedAndEquallyNamedTensorsApart) {
   ordered_json g = ordered_json::parse(kMatmulLine);
   g["tensors"]["7"]["name"] = "";
   g["tensors"]["9"]["name"] = "weights";
-  const Imported imported = convert_graph(g);
+  const Imported imported = converted(g);
   EXPECT_EQ(imported.graph["tensors"].size(), 4u);
   EXPECT_TRUE(imported.graph["tensors"].contains("t7"));
   EXPECT_TRUE(imported.graph["tensors"].contains("weights_2"));
   EXPECT_TRUE(loads(imported.graph).is_good()) << loads(imported.graph).get_message();
 }
 
+// Whatever a log holds, reading it ends: in a graph or in a message.
+TEST(Import, SurvivesTruncatedLogsAndFieldsOfForeignTypes) {
+  const std::string line = kMatmulLine;
+  for (size_t length = 0; length < line.size(); length += 7) EXPECT_EQ(find_graphs(line.substr(0, length)).size(), 0u);
+  const ordered_json good = find_graphs(line).at(0);
+  const ordered_json flat = good.flatten();
+  int refused = 0;
+  for (const auto& [path, value] : flat.items())
+    for (const ordered_json& foreign : {ordered_json(nullptr), ordered_json(-1), ordered_json("x"),
+                                        ordered_json::array({1}), ordered_json{{"a", 1}}, ordered_json(true)}) {
+      ordered_json changed = good;
+      changed[ordered_json::json_pointer(path)] = foreign;
+      auto imported = convert_graph(changed);
+      if (imported) {
+        (void)loads(imported->graph);
+      } else {
+        ++refused;
+        EXPECT_THAT(imported.status().get_message(), HasSubstr("not a graph as cuDNN Frontend writes it"));
+      }
+    }
+  EXPECT_GT(refused, 0);
+}
+
 TEST(Import, PrettyTextParsesBackAndKeepsLinesShort) {
-  const ordered_json g = convert_graph(find_graphs(kMatmulLine).at(0)).graph;
+  const ordered_json g = converted(find_graphs(kMatmulLine).at(0)).graph;
   const std::string text = pretty(g);
   EXPECT_EQ(ordered_json::parse(text), g);
   EXPECT_THAT(text, HasSubstr("\"dim\": [2, 8, 32]"));

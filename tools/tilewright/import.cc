@@ -20,15 +20,16 @@ int import_log(const ImportOptions& options) {
 
   ordered_json out = ordered_json::array();
   for (size_t i = first; i < last; ++i) {
-    Imported imported = convert_graph(found[i]);
+    Result<Imported> imported = convert_graph(found[i]);
+    if (!imported) fail("\"{}\", graph {}: {}", options.log, i, imported.status().get_message());
     std::cerr << fmt::format("graph {} of {}\n", i, found.size());
-    for (const std::string& note : imported.notes) std::cerr << "  note: " << note << '\n';
+    for (const std::string& note : imported->notes) std::cerr << "  note: " << note << '\n';
     // Whether it loads here is worth knowing now.
     graph::Graph graph;
-    Status status = graph.deserialize(Json::parse(imported.graph.dump()));
+    Status status = graph.deserialize(Json::parse(imported->graph.dump()));
     if (status.is_good()) status = graph.validate();
     std::cerr << (status.is_good() ? "  valid\n" : fmt::format("  not valid here: {}\n", status.get_message()));
-    out.push_back(std::move(imported.graph));
+    out.push_back(std::move(imported->graph));
   }
   write_text(options.output, pretty(options.all ? out : out[0]));
   return 0;

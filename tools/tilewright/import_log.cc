@@ -368,7 +368,13 @@ std::vector<ordered_json> find_graphs(const std::string& text) {
   return graphs;
 }
 
-Imported convert_graph(const ordered_json& logged) { return Converter(logged).run(); }
+Result<Imported> convert_graph(const ordered_json& logged) {
+  try {
+    return Converter(logged).run();
+  } catch (const ordered_json::exception& e) {
+    return error(error_code_t::UNSUPPORTED_GRAPH_FORMAT, "not a graph as cuDNN Frontend writes it: {}", e.what());
+  }
+}
 
 std::string pretty(const ordered_json& json, size_t width) {
   std::string out;

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+
 namespace tilewright::tool {
 
 using nlohmann::ordered_json;
@@ -17,7 +19,8 @@ struct Imported {
   ordered_json graph;              // in the form of our graph files
   std::vector<std::string> notes;  // what was renamed, completed or lost
 };
-Imported convert_graph(const ordered_json& logged);
+// UNSUPPORTED_GRAPH_FORMAT when a field has a type that it never has.
+Result<Imported> convert_graph(const ordered_json& logged);
 
 // JSON with short objects and arrays on one line.
 std::string pretty(const ordered_json& json, size_t width = 118);

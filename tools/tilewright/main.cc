@@ -59,7 +59,8 @@ void add_verbs(CLI::App& app, Action& action) {
     auto* engine = v->add_option("--engine", o->engine, "The best plan whose name contains this");
     v->add_option("--plan", o->plan, "The plan with this index, as `tilewright plans` lists them")->excludes(engine);
     v->add_flag("--check", o->check, "Compare the outputs with the exact reference (exit code 1 when one is wrong)");
-    v->add_option("--repeat", o->repeat, "Timed runs (default: what fits into a third of a second)");
+    v->add_option("--repeat", o->repeat, "Timed runs (default: what fits into a third of a second)")
+        ->check(CLI::PositiveNumber);
     v->add_option("--seed", o->seed, "Seed of the random inputs")->capture_default_str();
     v->add_flag("--integers", o->integers, "Small integers instead of random numbers");
   }
@@ -74,7 +75,9 @@ void add_verbs(CLI::App& app, Action& action) {
         "most).\n");
     v->add_option("graph", o->graph, "Graph file (- for standard input)")->required();
     v->add_option("--engine", o->engine, "Only plans whose name contains this");
-    v->add_option("--seconds", o->seconds, "Time spent on each plan")->capture_default_str();
+    v->add_option("--seconds", o->seconds, "Time spent on each plan")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
     v->add_option("--json", o->json, "Also write the results to this file (-: only that, to standard output)");
     v->add_option("--seed", o->seed, "Seed of the random inputs")->capture_default_str();
     v->add_flag("!--no-check", o->check, "Do not compare with the reference");
@@ -171,6 +174,10 @@ int main_of_tool(int argc, char** argv) {
     std::cout.flush();
     std::cerr << "tilewright: " << failure.message << '\n';
     return failure.exit_code;
+  } catch (const std::exception& e) {  // out of memory, or a bug
+    std::cout.flush();
+    std::cerr << "tilewright: " << e.what() << '\n';
+    return 1;
   }
 }
 
