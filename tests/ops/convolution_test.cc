@@ -271,15 +271,17 @@ TEST(Convolution, OneAfterTheOther) {
   y1->set_name("y1");
   auto y2 = g.conv_fprop(y1, w2, Conv_fprop_attributes(plain).set_name("second"));
   y2->set_output(true);
-  // The intermediate has no type, and the graph none to give it.
+  // The intermediate has no type, and neither the graph nor the op one to give it.
+  g.set_compute_data_type(DataType_t::NOT_SET);
   const Status untyped = g.validate();
   EXPECT_EQ(untyped.code, error_code_t::ATTRIBUTE_NOT_SET);
   EXPECT_THAT(untyped.err_msg, HasSubstr("\"y1\""));
 
-  g.set_intermediate_data_type(DataType_t::FLOAT);
+  g.set_compute_data_type(DataType_t::FLOAT);
   EveryPlan plans(g);
   ASSERT_TRUE(plans.status.is_good()) << plans.status.err_msg;
   plans.fill(x, coded(5)).fill(w1, coded(7)).fill(w2, coded(11));
+  EXPECT_EQ(y1->get_data_type(), DataType_t::FLOAT) << "the type its op computes in";
   const std::vector<double> middle = plans.expected(y1);
   EXPECT_EQ(check_numbers(middle).substr(0, 18), "3.84375 / 39.65625");
   EXPECT_TRUE(plans.run([&](const std::string& plan) {
