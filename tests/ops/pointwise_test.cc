@@ -248,6 +248,23 @@ TEST(Pointwise, SpecialValuesInEveryPlan) {
   }
 }
 
+TEST(Pointwise, SigmoidOfTheCodedFill) {  // check numbers of a public report
+  Graph g = graph_of(DataType_t::FLOAT);
+  auto x = g.tensor(Tensor_attributes().set_name("x").set_dim({2, 3, 2, 2}).set_stride({12, 4, 2, 1}));
+  auto y = g.pointwise(x, Pointwise_attributes().set_mode(Mode::SIGMOID_FWD));
+  y->set_output(true);
+  EveryPlan plans(g);
+  plans.fill(x, testing::coded(5));
+  EXPECT_TRUE(plans.run([&](const std::string& plan) {
+    const auto got = plans.read(y);
+    double sum = 0;
+    for (double v : got) sum += v;
+    EXPECT_NEAR(sum, 12.0557636, 1e-5) << plan;
+    EXPECT_NEAR(got.front(), 0.348645135, 1e-6) << plan;
+    EXPECT_NEAR(got.back(), 0.731058579, 1e-6) << plan;
+  }));
+}
+
 TEST(Pointwise, GenIndexYieldsTheIndex) {
   for (int64_t axis : {0, 1, 2}) {
     Graph g = graph_of(DataType_t::FLOAT);
