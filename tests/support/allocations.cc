@@ -15,5 +15,10 @@ void* operator new(size_t bytes) {
   if (!p) throw std::bad_alloc();
   return p;
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  ++g_allocations;
+  return std::malloc(bytes ? bytes : 1);
+}
+void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
