@@ -40,9 +40,12 @@ OpDef attention_forward(const char* name, const char* tag, std::vector<Port> sca
   OpDef op;
   op.name = name, op.tag = tag;
   op.inputs = attention_inputs(joined(optional_ports({"Page_table_K", "Page_table_V", "Block_mask"}), scales));
-  op.outputs = joined(
-      {{"O"}, {"Stats", PortKind::Required, wants_stats}, {"Max", kOptional}, {"Sum_exp", kOptional}, {"RNG_DUMP", kOptional}},
-      amax);
+  op.outputs = joined({{"O"},
+                       {"Stats", PortKind::Required, wants_stats},
+                       {"Max", kOptional},
+                       {"Sum_exp", kOptional},
+                       {"RNG_DUMP", kOptional}},
+                      amax);
   op.attrs = attention_attrs({{"generate_stats", AttrKind::Bool},
                               {"implementation", AttrKind::Enum, false, is_name_of<AttentionImplementation_t>},
                               {"is_mxfp8", AttrKind::Bool},

@@ -48,21 +48,11 @@ Status verify(const Graph& g, const Node& n) {
     const char* name = n.op->outputs[port].name;
     const Tensor& t = g.tensor(n.out[port]);
     switch (port) {
-      case kOutDQ:
-        TW_RETURN_IF_BAD(expect_dims(g, n, n.out[port], name, g.tensor(n.in[kQ]).dim));
-        break;
-      case kOutDK:
-        TW_RETURN_IF_BAD(expect_dims(g, n, n.out[port], name, g.tensor(n.in[kK]).dim));
-        break;
-      case kOutDV:
-        TW_RETURN_IF_BAD(expect_dims(g, n, n.out[port], name, g.tensor(n.in[kV]).dim));
-        break;
-      case kOutDSink:
-        TW_RETURN_IF_BAD(expect_dims(g, n, n.out[port], name, {1, o.hq, 1, 1}));
-        break;
-      case kOutRngDumpBackward:
-        TW_RETURN_IF_BAD(expect_dims(g, n, n.out[port], name, o.score_dims()));
-        break;
+      case kOutDQ: TW_RETURN_IF_BAD(expect_dims(g, n, n.out[port], name, g.tensor(n.in[kQ]).dim)); break;
+      case kOutDK: TW_RETURN_IF_BAD(expect_dims(g, n, n.out[port], name, g.tensor(n.in[kK]).dim)); break;
+      case kOutDV: TW_RETURN_IF_BAD(expect_dims(g, n, n.out[port], name, g.tensor(n.in[kV]).dim)); break;
+      case kOutDSink: TW_RETURN_IF_BAD(expect_dims(g, n, n.out[port], name, {1, o.hq, 1, 1})); break;
+      case kOutRngDumpBackward: TW_RETURN_IF_BAD(expect_dims(g, n, n.out[port], name, o.score_dims())); break;
       default: {
         const auto both = broadcast_dims({t.dim, o.score_dims()});
         if (t.dim.size() != 4 || !both || *both != o.score_dims())

@@ -76,8 +76,7 @@ class Maker {
   void options(Attributes& a) {
     if (c_.scale_tensor)
       a.set_attn_scale(shared(attn_scale_, [&] { return g_.tensor(float(c_.scale.value_or(0.5))); }));
-    else if (c_.scale)
-      a.set_attn_scale(float(*c_.scale));
+    else if (c_.scale) a.set_attn_scale(float(*c_.scale));
     if (c_.left) a.set_diagonal_band_left_bound(int(*c_.left));
     if (c_.right) a.set_diagonal_band_right_bound(int(*c_.right));
     if (c_.bottom_right) a.set_diagonal_alignment(DiagonalAlignment_t::BOTTOM_RIGHT);
@@ -137,10 +136,8 @@ void run(uint64_t seed, bool training) {
   const AttentionCase c = random_attention(random, random.one_in(8) ? 130 : 12, training);
   graph::Graph g;
   Maker maker(g, c, random);
-  if (training)
-    maker.both();
-  else
-    maker.forward();
+  if (training) maker.both();
+  else maker.forward();
   EveryPlan plans(g, {.seed = seed});
   ASSERT_TRUE(plans.run()) << "TILEWRIGHT_TEST_SEED=" << seed << ": " << c.text();
 }

@@ -40,10 +40,8 @@ class OneNode {
     input("K", {c_.b, c_.hk, c_.skv, c_.dqk}, c_.type);
     input("V", {c_.b, c_.hv, c_.skv, c_.dv}, c_.type);
     auto& a = node_.attrs;
-    if (c_.scale_tensor)
-      scalar("Attn_scale", float(c_.scale.value_or(0.5)), DataType_t::FLOAT);
-    else if (c_.scale)
-      a["attn_scale_value"] = *c_.scale;
+    if (c_.scale_tensor) scalar("Attn_scale", float(c_.scale.value_or(0.5)), DataType_t::FLOAT);
+    else if (c_.scale) a["attn_scale_value"] = *c_.scale;
     if (c_.left) a["left_bound"] = *c_.left;
     if (c_.right) a["right_bound"] = *c_.right;
     if (c_.bottom_right) a["diagonal_alignment"] = std::string("BOTTOM_RIGHT");

@@ -47,10 +47,8 @@ void expect_numbers(const std::vector<double>& v, const Numbers& want) {
 void expect_values(const std::vector<double>& v, const std::vector<double>& want, double tolerance) {
   ASSERT_EQ(v.size(), want.size());
   for (size_t i = 0; i < v.size(); ++i) {
-    if (std::isinf(want[i]))
-      EXPECT_EQ(v[i], want[i]) << i;
-    else
-      EXPECT_NEAR(v[i], want[i], tolerance) << i;
+    if (std::isinf(want[i])) EXPECT_EQ(v[i], want[i]) << i;
+    else EXPECT_NEAR(v[i], want[i], tolerance) << i;
   }
 }
 

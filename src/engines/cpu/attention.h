@@ -1,5 +1,5 @@
-// Attention on the CPU: sdpa and sdpa_backward as one step each, tile by tile. The score matrix never exists as a whole;
-// what the masks exclude is not computed.
+// Attention on the CPU: sdpa and sdpa_backward as one step each, tile by tile. The score matrix never exists as a
+// whole; what the masks exclude is not computed.
 #pragma once
 
 #include <functional>

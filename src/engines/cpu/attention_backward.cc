@@ -182,10 +182,8 @@ class Backward {
   }
 
   void add_product(int64_t m, int64_t n, int64_t k, TileFactor<T> a, const T* b, int64_t ld, T* c) const {
-    if (math_.all_finite(b, k, n, ld))
-      math_.multiply(m, n, k, a, b, ld, c, ld, true);
-    else
-      multiply_nonzero<T>(m, n, k, a, b, ld, c, ld);
+    if (math_.all_finite(b, k, n, ld)) math_.multiply(m, n, k, a, b, ld, c, ld, true);
+    else multiply_nonzero<T>(m, n, k, a, b, ld, c, ld);
   }
 
   void store(size_t port, int64_t b, int64_t h, int64_t i0, int64_t rows, int64_t cols, const T* from, int64_t ld,

@@ -50,8 +50,7 @@ class Forward {
       run_.load(p_.v, v_, b, o_.v_head(h), j0, n, o_.dv, kv, v_pad);
       if (math_.all_finite(kv, n, o_.dv, v_pad))
         math_.multiply(m, o_.dv, n, {s, 1, kTile}, kv, v_pad, sums, v_pad, true);
-      else
-        multiply_nonzero<T>(m, o_.dv, n, {s, 1, kTile}, kv, v_pad, sums, v_pad);
+      else multiply_nonzero<T>(m, o_.dv, n, {s, 1, kTile}, kv, v_pad, sums, v_pad);
     }
     for (int64_t i = 0; i < m; ++i) finish_row(b, h, i0 + i, max[i], total[i], sums + i * v_pad);
   }

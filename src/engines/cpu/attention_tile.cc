@@ -54,18 +54,12 @@ void multiply(int64_t m, int64_t n, int64_t k, TileFactor<T> a, const T* b, int6
     rows_of<T, kRows>(n, k, {a.a + i * a.a_row, a.a_row, a.a_col}, b, ldb, c + i * ldc, ldc, acc);
   const TileFactor<T> rest{a.a + i * a.a_row, a.a_row, a.a_col};
   switch (m - i) {
-    case 5:
-      return rows_of<T, 5>(n, k, rest, b, ldb, c + i * ldc, ldc, acc);
-    case 4:
-      return rows_of<T, 4>(n, k, rest, b, ldb, c + i * ldc, ldc, acc);
-    case 3:
-      return rows_of<T, 3>(n, k, rest, b, ldb, c + i * ldc, ldc, acc);
-    case 2:
-      return rows_of<T, 2>(n, k, rest, b, ldb, c + i * ldc, ldc, acc);
-    case 1:
-      return rows_of<T, 1>(n, k, rest, b, ldb, c + i * ldc, ldc, acc);
-    default:
-      return;
+    case 5: return rows_of<T, 5>(n, k, rest, b, ldb, c + i * ldc, ldc, acc);
+    case 4: return rows_of<T, 4>(n, k, rest, b, ldb, c + i * ldc, ldc, acc);
+    case 3: return rows_of<T, 3>(n, k, rest, b, ldb, c + i * ldc, ldc, acc);
+    case 2: return rows_of<T, 2>(n, k, rest, b, ldb, c + i * ldc, ldc, acc);
+    case 1: return rows_of<T, 1>(n, k, rest, b, ldb, c + i * ldc, ldc, acc);
+    default: return;
   }
 }
 
