@@ -103,7 +103,7 @@ def test_npy():
     zeros = y[: len(y) - 60] + bytes(60)
     with open(path("zero.npy"), "wb") as f:
         f.write(zeros)
-    call("run", small, "--in", "X=y.npy", "--in", "Z=zero.npy", "--out", "Y=again.npy", "--check", out=["2 from files"])
+    call("run", "--in", "X=y.npy", "--in", "Z=zero.npy", "--out", "Y=again.npy", small, "--check", out=["2 from files"])
     with open(path("again.npy"), "rb") as f:
         assert f.read() == y
     call("run", small, "--in", "Q=y.npy", code=1, err=['no input "Q"; it has X, Z'])

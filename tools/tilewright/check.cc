@@ -53,12 +53,12 @@ int check_graph(const std::string& path, const CheckOptions& options, const std:
 
   int failures = 0;
   Table table;
-  table.column("").column("#", Table::Right).column("plan").column("");
+  table.column("", Table::Right).column("").column("");
   for (size_t p = 0; p < plans.size(); ++p) {
     failures += !problems[p].empty();
-    table.row({p == 0 ? path : "", std::to_string(plans[p].index), plans[p].name, yes_no(problems[p].empty())});
+    table.row({std::to_string(plans[p].index), plans[p].name, yes_no(problems[p].empty())});
   }
-  if (!options.quiet) std::cout << table.text();
+  if (!options.quiet) std::cout << path << '\n' << table.text(2);
   for (size_t p = 0; p < plans.size(); ++p) {
     if (problems[p].empty()) continue;
     std::cout.flush();

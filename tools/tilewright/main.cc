@@ -22,7 +22,7 @@ std::pair<CLI::App*, std::shared_ptr<Options>> verb(CLI::App& app, Action& actio
   CLI::App* sub = app.add_subcommand(name, summary);
   auto options = std::make_shared<Options>();
   sub->callback([&action, options, work] { action = [options, work] { return work(*options); }; });
-  sub->footer(std::string("\nExamples:\n") + examples);
+  sub->footer(std::string("Examples:\n") + examples);
   return {sub, options};
 }
 
@@ -53,9 +53,12 @@ void add_verbs(CLI::App& app, Action& action) {
         "Random inputs suit the ops that read them: variances are positive, sequence lengths fit. BFLOAT16 travels in\n"
         ".npy files as raw u2, FP8 as raw u1. Without --engine or --plan, the best plan of the ranking runs.\n");
     v->add_option("graph", o->graph, "Graph file (- for standard input); see docs/graph-file.md")->required();
-    v->add_option("--in", o->inputs, "NAME=FILE.npy: contents of an input; may be repeated")->type_name("NAME=FILE");
+    v->add_option("--in", o->inputs, "NAME=FILE.npy: contents of an input; may be repeated")
+        ->type_name("NAME=FILE")
+        ->allow_extra_args(false);
     v->add_option("--out", o->outputs, "NAME=FILE.npy: where to write an output; may be repeated")
-        ->type_name("NAME=FILE");
+        ->type_name("NAME=FILE")
+        ->allow_extra_args(false);
     auto* engine = v->add_option("--engine", o->engine, "The best plan whose name contains this");
     v->add_option("--plan", o->plan, "The plan with this index, as `tilewright plans` lists them")->excludes(engine);
     v->add_flag("--check", o->check, "Compare the outputs with the exact reference (exit code 1 when one is wrong)");
@@ -153,7 +156,7 @@ int main_of_tool(int argc, char** argv) {
       "machine: `tilewright doctor` says what it has, `tilewright tour` shows eight problems at work."};
   app.name("tilewright");
   app.footer(
-      "\nStart with `tilewright tour`, then `tilewright tune examples/graphs/conv_bias_relu.json`.\n"
+      "Start with `tilewright tour`, then `tilewright tune examples/graphs/conv_bias_relu.json`.\n"
       "`tilewright VERB --help` has examples of each verb. Exit codes: 0 right, 1 something is wrong, 2 usage.");
   app.set_version_flag("--version", std::string("tilewright ") + version_string());
   app.require_subcommand(1);
