@@ -18,14 +18,10 @@ namespace tilewright::fuse {
 
 const char* to_string(Anchor a) {
   switch (a) {
-    case Anchor::Rows:
-      return "rows";
-    case Anchor::Contraction:
-      return "contraction";
-    case Anchor::Attention:
-      return "attention";
-    case Anchor::Node:
-      return "node";
+    case Anchor::Rows: return "rows";
+    case Anchor::Contraction: return "contraction";
+    case Anchor::Attention: return "attention";
+    case Anchor::Node: return "node";
   }
   return "";
 }
@@ -161,8 +157,10 @@ class ProgramBuilder {
       i.op = PwOp::Index;
       Access a;
       a.stride.assign(p_.domain.size(), 0);
-      const size_t axis = size_t(i.params.axis) + p_.domain.size() - f_.graph.tensor(out).dim.size();
-      a.stride[axis] = p_.domain[axis] == 1 ? 0 : 1;
+      // Of the node's own dims: where they have one element the index is 0, however large the region's domain.
+      const Dims& dim = f_.graph.tensor(out).dim;
+      const size_t axis = size_t(i.params.axis);
+      a.stride[axis + p_.domain.size() - dim.size()] = dim[axis] == 1 ? 0 : 1;
       p_.access.push_back(a);
       i.access = int(p_.access.size()) - 1;
     } else {
@@ -374,10 +372,8 @@ FusedGraph fuse(const ir::Graph& given, const FuseOptions& options) {
     std::set<TensorId> reads, writes;
     auto of_program = [&](const PwProgram& p) {
       for (const Instr& i : p.code)
-        if (i.op == PwOp::Load)
-          reads.insert(p.access[size_t(i.access)].tensor);
-        else if (i.op == PwOp::Store)
-          writes.insert(p.access[size_t(i.access)].tensor);
+        if (i.op == PwOp::Load) reads.insert(p.access[size_t(i.access)].tensor);
+        else if (i.op == PwOp::Store) writes.insert(p.access[size_t(i.access)].tensor);
     };
     of_program(r.program);
     for (const PwProgram& p : r.operand) of_program(p);

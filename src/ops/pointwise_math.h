@@ -97,8 +97,9 @@ inline Bd mod(Bd x, Bd y) { return bounded::apply([](double a, double b) { retur
 inline Bd pow(Bd x, Bd y) { return bounded::apply([](double a, double b) { return std::pow(a, b); }, x, y, 16); }
 inline Bd ceil(Bd x) { return bounded::apply([](double a) { return std::ceil(a); }, x, 0); }
 inline Bd floor(Bd x) { return bounded::apply([](double a) { return std::floor(a); }, x, 0); }
-inline Bd cos(Bd x) { return bounded::apply([](double a) { return std::cos(a); }, x); }
-inline Bd sin(Bd x) { return bounded::apply([](double a) { return std::sin(a); }, x); }
+// Not monotone over a wide interval: the slope is at most 1, the range 2.
+inline Bd cos(Bd x) { return bounded::rounded(std::cos(x.v), std::min(x.e, 2.0), kFunctionUlps); }
+inline Bd sin(Bd x) { return bounded::rounded(std::sin(x.v), std::min(x.e, 2.0), kFunctionUlps); }
 inline Bd tan(Bd x) { return bounded::apply([](double a) { return std::tan(a); }, x); }
 inline Bd exp(Bd x) { return bounded::apply([](double a) { return std::exp(a); }, x); }
 inline Bd expm1(Bd x) { return bounded::apply([](double a) { return std::expm1(a); }, x); }

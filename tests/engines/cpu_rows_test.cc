@@ -148,6 +148,14 @@ TEST(CpuRows, GenIndexAndSelect) {
   check(b);
 }
 
+TEST(CpuRows, GenIndexOfOneElementIsZero) {
+  IrBuilder b;
+  auto x = b.input({5, 20});
+  auto row = b.pw(P::GEN_INDEX, {b.input({1, 20})}, {{"axis", int64_t(0)}});
+  b.output(b.pw(P::ADD, {x, row}));
+  check(b, {.fill = Fill::Integers});
+}
+
 TEST(CpuRows, EmptyTensors) {
   IrBuilder b;
   auto x = b.input({0, 4});
