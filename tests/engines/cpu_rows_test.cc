@@ -156,6 +156,15 @@ TEST(CpuRows, GenIndexOfOneElementIsZero) {
   check(b, {.fill = Fill::Integers});
 }
 
+// What is folded after a block must not lose its buffer to a later value of the block.
+TEST(CpuRows, FoldsAValueThatOthersReadToo) {
+  IrBuilder b;
+  auto x = b.input({6, 8}, D::HALF);
+  b.output(b.reduce(R::AVG, x, {6, 1}));
+  b.output(b.reduce(R::MAX, b.pw(P::NEG, {b.pw(P::FLOOR, {x})}), {6, 1}));
+  check(b);
+}
+
 TEST(CpuRows, EmptyTensors) {
   IrBuilder b;
   auto x = b.input({0, 4});

@@ -80,6 +80,8 @@ int assign_slots(const std::vector<BlockOps<T>*>& kept, const std::vector<BlockO
   int most = slots;
   for (BlockOps<T>* list : passing) {
     std::vector<int> last(size_t(instructions), -1), here(size_t(instructions), -1), free;
+    std::vector<bool> keep(size_t(instructions), false);
+    for (const BlockOp<T>& op : *list) keep[size_t(op.id)] = op.keep;
     for (size_t k = 0; k < list->size(); ++k)
       for (int a : (*list)[k].arg)
         if (a >= 0) last[size_t(a)] = int(k);
@@ -97,7 +99,8 @@ int assign_slots(const std::vector<BlockOps<T>*>& kept, const std::vector<BlockO
       for (int a = 0; a < 3; ++a) {
         const int id = op.arg[a];
         const bool again = std::find(op.arg, op.arg + a, id) != op.arg + a;
-        if (id >= 0 && here[size_t(id)] >= 0 && last[size_t(id)] == int(k) && !again) free.push_back(here[size_t(id)]);
+        if (id >= 0 && here[size_t(id)] >= 0 && last[size_t(id)] == int(k) && !again && !keep[size_t(id)])
+          free.push_back(here[size_t(id)]);
       }
     }
     most = std::max(most, next);
@@ -157,23 +160,16 @@ void run_ops(const BlockOps<T>& ops, Frame<T>& f) {
           store(f.memory[op.access], op.type, f.offset[op.access], f.lane_stride[op.access], count, f.value[op.arg[0]]);
         continue;
       }
-      case PwOp::Const:
-        lanes.fill(out, T(op.value), kLanes);
-        break;
-      case PwOp::Scalar:
-        lanes.fill(out, T(f.tensors->scalar(op.tensor)), kLanes);
-        break;
+      case PwOp::Const: lanes.fill(out, T(op.value), kLanes); break;
+      case PwOp::Scalar: lanes.fill(out, T(f.tensors->scalar(op.tensor)), kLanes); break;
       case PwOp::Index: {
         const int64_t at = f.offset[op.access], stride = f.lane_stride[op.access];
         for (int64_t i = 0; i < n; ++i) out[i] = T(at + i * stride);
         break;
       }
-      case PwOp::Cast:
-        lanes.cast(op.type, out, f.value[op.arg[0]], n);
-        break;
+      case PwOp::Cast: lanes.cast(op.type, out, f.value[op.arg[0]], n); break;
       case PwOp::In:
-      case PwOp::Reduce:
-        continue;  // set by the driver
+      case PwOp::Reduce: continue;  // set by the driver
     }
     f.value[op.id] = out;
   }

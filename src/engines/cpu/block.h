@@ -65,6 +65,7 @@ struct BlockOp {
   int arg[3] = {-1, -1, -1};
   int slot = 0;  // the buffer that holds its value
   int access = -1;
+  bool keep = false;  // its value is read after the list: its buffer is not shared
   bool copy = false;  // Load: never hand out the memory itself
   typename LaneOps<T>::Pointwise function = nullptr;
   const PwParams* params = nullptr;

@@ -419,6 +419,8 @@ class Rows : public Kernel {
       outer_.push_back(make_ops<T>(program_, outer[size_t(p)]));
       inner_.push_back(make_ops<T>(program_, inner[size_t(p)]));
     }
+    for (const Fold& r : reduces_)  // folded once the list is done
+      for (BlockOp<T>& op : inner_[size_t(r.pass)]) op.keep |= op.id == r.arg;
     // Reductions hold buffers as well: stand-ins for them take part in the assignment.
     BlockOps<T> stand_ins;
     for (const Fold& r : reduces_) {
