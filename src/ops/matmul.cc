@@ -106,7 +106,7 @@ void reference(RefContext& c) {
     for (int64_t n = 0; n < n_size; ++n) {
       BoundedSum total;
       total.v = sum[size_t(n)], total.e = error[size_t(n)], total.magnitude = magnitude[size_t(n)];
-      total.terms = k_size;
+      total.terms = k_size + 1;  // a product rounds as well: seen when there is only one
       out.values[size_t(row * n_size + n)] = total.total();
     }
   });
