@@ -115,6 +115,7 @@ Result<std::vector<RefTensor>> evaluate_reference(const ir::Graph& graph, const 
       round_integers(t);
       if (is_float_type(t.tensor->type)) {
         t.read_u = unit_roundoff(t.tensor->type);
+        t.read_limit = largest_finite(t.tensor->type);
         t.read_eta = smallest_subnormal(t.tensor->type);
       }
     }

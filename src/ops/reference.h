@@ -20,7 +20,8 @@ class RefTensor {
   const void* memory = nullptr;
   std::vector<Bounded> values;
   // A tensor that an engine may or may not have rounded to its type before it is read again.
-  double read_u = 0, read_eta = 0;
+  // Beyond the type's largest value it may have become inf.
+  double read_u = 0, read_eta = 0, read_limit = 0;
 
   const Dims& dim() const { return tensor->dim; }
   int64_t volume() const { return tilewright::volume(tensor->dim); }
@@ -41,6 +42,7 @@ class RefTensor {
   Bounded load(int64_t offset) const { return load_element(memory, tensor->storage_type(), offset); }
   Bounded widen(Bounded b) const {
     if (read_u > 0) b.e += read_u * std::fabs(b.v) + read_eta;
+    if (read_u > 0 && std::isfinite(b.v) && !(std::fabs(b.v) + b.e <= read_limit)) b.e = kInfinity;
     return b;
   }
 };

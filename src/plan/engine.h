@@ -82,7 +82,8 @@ struct Candidate {
   int64_t workspace_bytes = 0;
   int kernel_count = 0;
   double estimated_ms = 0;
-  bool everything = false;  // of the kind that takes any graph: what FALLBACK lists
+  bool everything = false;   // of the kind that takes any graph: what mode FALLBACK lists
+  bool last_resort = false;  // right, but slow: modes A and B leave it out
   std::vector<BehaviorNote_t> behavior_notes;
   std::vector<NumericalNote_t> numerical_notes;
   std::vector<std::string> notes;  // for people: "2 kernels", "deterministic"

@@ -101,7 +101,8 @@ Status PlanList::create(std::shared_ptr<const ir::Graph> graph, const Target& ta
         r.state = PlanState::Rejected;
         rejected_.push_back(std::move(r));
       } else {
-        (r.candidate.everything ? everything : ordinary).push_back(std::move(r));
+        if (r.candidate.everything) everything.push_back(r);
+        if (!r.candidate.last_resort) ordinary.push_back(std::move(r));
       }
     }
   }

@@ -41,7 +41,7 @@ class ReferenceProposal : public Proposal {
     c.kernel_count = 1;
     // About 2 GFLOP/s of Bounded arithmetic.
     c.estimated_ms = 0.05 + ir::cost(graph_).flops / 2e6 + ir::cost(graph_).bytes / 1e6;
-    c.everything = true;
+    c.everything = c.last_resort = true;
     c.notes = {"exact: double precision", "deterministic"};
     c.numerical_notes = {NumericalNote_t::STRICT_NAN_PROP};
     return {c};
