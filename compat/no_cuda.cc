@@ -1,4 +1,5 @@
-// The C functions of include/compat/no_cudnn, on host memory. A stream has no queue: every call has run when it returns.
+// The C functions of include/compat/no_cudnn, on host memory. A stream has no queue: every call has run when it
+// returns.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

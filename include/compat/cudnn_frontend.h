@@ -191,22 +191,23 @@ inline std::vector<int64_t> generate_NHWC_stride_order(int64_t rank) {
 }  // namespace cudnn_frontend
 
 // Returns the status from the calling function when it is an error.
-#define CHECK_CUDNN_FRONTEND_ERROR(expression)                                             \
-  do {                                                                                     \
-    if (auto tilewright_status = (expression); tilewright_status.is_bad()) {               \
-      ::cudnn_frontend::getLogger() << "[cudnn_frontend] ERROR " << #expression << ": "    \
-                                    << tilewright_status.get_message() << std::endl;       \
-      return tilewright_status;                                                            \
-    }                                                                                      \
+#define CHECK_CUDNN_FRONTEND_ERROR(expression) \
+  do { \
+    if (auto tilewright_status = (expression); tilewright_status.is_bad()) { \
+      ::cudnn_frontend::getLogger() << "[cudnn_frontend] ERROR " << #expression << ": " \
+                                    << tilewright_status.get_message() << std::endl; \
+      return tilewright_status; \
+    } \
   } while (0)
-#define RETURN_CUDNN_FRONTEND_ERROR_IF(condition, code, message)                           \
-  do {                                                                                     \
-    if (condition) {                                                                       \
-      ::cudnn_frontend::getLogger() << "[cudnn_frontend] ERROR " << message << std::endl;  \
-      return {code, message};                                                              \
-    }                                                                                      \
+#define RETURN_CUDNN_FRONTEND_ERROR_IF(condition, code, message) \
+  do { \
+    if (condition) { \
+      ::cudnn_frontend::getLogger() << "[cudnn_frontend] ERROR " << message << std::endl; \
+      return {code, message}; \
+    } \
   } while (0)
 #define CUDNN_FRONTEND_UNUSED(x) ((void)(x))
 #define CUDNN_FE_LOG(message) (void)(::cudnn_frontend::getLogger() << message)
 #define CUDNN_FE_LOG_LABEL(message) (void)(::cudnn_frontend::getLogger() << "[cudnn_frontend] " << message)
-#define CUDNN_FE_LOG_LABEL_ENDL(message) (void)(::cudnn_frontend::getLogger() << "[cudnn_frontend] " << message << std::endl)
+#define CUDNN_FE_LOG_LABEL_ENDL(message) \
+  (void)(::cudnn_frontend::getLogger() << "[cudnn_frontend] " << message << std::endl)

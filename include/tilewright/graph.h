@@ -115,7 +115,11 @@ class Graph {
   std::array<T, 6> bn_finalize(T sum, T sq_sum, T scale, T bias, T epsilon, T accum_count,
                                BN_finalize_attributes attr) {
     return pack<6>(add("bn_finalize", std::move(attr),
-                       {{"SUM", sum}, {"SQ_SUM", sq_sum}, {"SCALE", scale}, {"BIAS", bias}, {"EPSILON", epsilon},
+                       {{"SUM", sum},
+                        {"SQ_SUM", sq_sum},
+                        {"SCALE", scale},
+                        {"BIAS", bias},
+                        {"EPSILON", epsilon},
                         {"ACCUM_COUNT", accum_count}}));
   }
   // {Y, MEAN, INV_VARIANCE, NEXT_RUNNING_MEAN, NEXT_RUNNING_VAR}; the last two null without running stats
@@ -157,7 +161,7 @@ class Graph {
     return pack<3>(add("rmsnorm_backward", std::move(attr),
                        {{"DY", dy}, {"X", x}, {"SCALE", scale}, {"INV_VARIANCE", inv_variance}}));
   }
-  std::array<T, 2> sdpa(T q, T k, T v, SDPA_attributes attr);                              // {O, Stats}
+  std::array<T, 2> sdpa(T q, T k, T v, SDPA_attributes attr);                                         // {O, Stats}
   std::array<T, 3> sdpa_backward(T q, T k, T v, T o, T d_o, T stats, SDPA_backward_attributes attr);  // {dQ, dK, dV}
   std::array<T, 2> scaled_dot_product_flash_attention(T q, T k, T v, SDPA_attributes attr) {
     return sdpa(q, k, v, std::move(attr));
@@ -185,8 +189,11 @@ class Graph {
   T moe_grouped_matmul(T token, T weight, T first_token_offset, T token_index, T token_ks,
                        Moe_grouped_matmul_attributes attr) {
     return add("moe_grouped_matmul", std::move(attr),
-               {{"Token", token}, {"Weight", weight}, {"FirstTokenOffset", first_token_offset},
-                {"TokenIndex", token_index}, {"TokenKs", token_ks}})[0];
+               {{"Token", token},
+                {"Weight", weight},
+                {"FirstTokenOffset", first_token_offset},
+                {"TokenIndex", token_index},
+                {"TokenKs", token_ks}})[0];
   }
   T moe_grouped_matmul_bwd(T doutput, T token, T first_token_offset, Moe_grouped_matmul_bwd_attributes attr) {
     return add("moe_grouped_matmul_bwd", std::move(attr),
@@ -194,8 +201,7 @@ class Graph {
   }
   // Any op by its name with ports by name: what JSON, the C API and Python use. One entry per declared output, null
   // where the attributes do not ask for it.
-  std::vector<T> add(const std::string& op, Attributes_base attr,
-                     const std::vector<std::pair<std::string, T>>& inputs);
+  std::vector<T> add(const std::string& op, Attributes_base attr, const std::vector<std::pair<std::string, T>>& inputs);
 
   // --- build ----------------------------------------------------------------------------------------------------
   error_t validate();
@@ -211,10 +217,10 @@ class Graph {
   }
   error_t build_plan_at_index(int64_t index);
   error_t build_plan_at_index(Handle, int64_t index) { return build_plan_at_index(index); }
-  error_t build(Handle, const std::vector<HeurMode_t>&,
-                BuildPlanPolicy_t = BuildPlanPolicy_t::HEURISTICS_CHOICE, bool multithreaded = false);
-  error_t build(const std::vector<HeurMode_t>& modes,
-                BuildPlanPolicy_t policy = BuildPlanPolicy_t::HEURISTICS_CHOICE, bool multithreaded = false) {
+  error_t build(Handle, const std::vector<HeurMode_t>&, BuildPlanPolicy_t = BuildPlanPolicy_t::HEURISTICS_CHOICE,
+                bool multithreaded = false);
+  error_t build(const std::vector<HeurMode_t>& modes, BuildPlanPolicy_t policy = BuildPlanPolicy_t::HEURISTICS_CHOICE,
+                bool multithreaded = false) {
     return build(Handle{}, modes, policy, multithreaded);
   }
 

@@ -19,16 +19,16 @@ enum class PlanState {
 };
 
 struct PlanInfo {
-  int64_t index = 0;     // stable for the life of the list; -1 for rows that offer no plan
-  std::string name;      // "cpu.fused[tile=64]"
-  std::string engine;    // "cpu.fused"
+  int64_t index = 0;   // stable for the life of the list; -1 for rows that offer no plan
+  std::string name;    // "cpu.fused[tile=64]"
+  std::string engine;  // "cpu.fused"
   PlanState state = PlanState::Listed;
   std::vector<std::string> reasons;  // why it is Rejected, Excluded or Failed
   std::vector<std::string> notes;    // what is worth knowing: "2 kernels", "deterministic"
   int64_t workspace_bytes = 0;
-  int kernel_count = 0;              // launches of one execute; 0 until built
-  double estimated_ms = 0;           // the cost model's
-  std::optional<double> measured_ms; // by autotune
+  int kernel_count = 0;               // launches of one execute; 0 until built
+  double estimated_ms = 0;            // the cost model's
+  std::optional<double> measured_ms;  // by autotune
   bool chosen = false;
 };
 

@@ -8,6 +8,7 @@
 #pragma GCC visibility push(default)
 namespace tilewright {
 
+// clang-format off
 #define TILEWRIGHT_ERROR_CODES(X) \
   X(OK) X(ATTRIBUTE_NOT_SET) X(SHAPE_DEDUCTION_FAILED) X(INVALID_TENSOR_NAME) X(INVALID_VARIANT_PACK) \
   X(GRAPH_NOT_SUPPORTED) X(GRAPH_EXECUTION_PLAN_CREATION_FAILED) X(GRAPH_EXECUTION_FAILED) \
@@ -17,6 +18,7 @@ namespace tilewright {
 #define TILEWRIGHT_CODE(name) name,
 enum class [[nodiscard]] error_code_t { TILEWRIGHT_ERROR_CODES(TILEWRIGHT_CODE) };
 #undef TILEWRIGHT_CODE
+// clang-format on
 
 std::string to_string(error_code_t);
 std::ostream& operator<<(std::ostream&, error_code_t);

@@ -10,6 +10,7 @@
 #pragma GCC visibility push(default)
 namespace tilewright {
 
+// clang-format off
 // One list per enum serves the enum, its text form and the parser of that text.
 #define TILEWRIGHT_DATA_TYPES(X) \
   X(NOT_SET) X(FLOAT) X(DOUBLE) X(HALF) X(INT8) X(INT32) X(INT8x4) X(UINT8) X(UINT8x4) X(INT8x32) X(BFLOAT16) \
@@ -73,14 +74,16 @@ namespace tilewright {
   F(NumericalNote_t, TILEWRIGHT_NUMERICAL_NOTES) \
   F(KnobType_t, TILEWRIGHT_KNOB_TYPES)
 
+// clang-format on
+
 #define TILEWRIGHT_ENUMERATOR(name) name,
 #define TILEWRIGHT_DECLARE_ENUM(type, list) enum class type { list(TILEWRIGHT_ENUMERATOR) };
 TILEWRIGHT_ENUMS(TILEWRIGHT_DECLARE_ENUM)
 #undef TILEWRIGHT_DECLARE_ENUM
 
 // Text of a value ("FLOAT"), the value of a text (false when there is none), and streaming.
-#define TILEWRIGHT_DECLARE_TEXT(type, list)             \
-  std::string to_string(type);                          \
+#define TILEWRIGHT_DECLARE_TEXT(type, list) \
+  std::string to_string(type); \
   bool from_string(std::string_view text, type& value); \
   std::ostream& operator<<(std::ostream&, type);
 TILEWRIGHT_ENUMS(TILEWRIGHT_DECLARE_TEXT)

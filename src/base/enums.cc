@@ -29,11 +29,11 @@ bool value_of(std::string_view text, const char* const (&names)[N], E& value) {
 }  // namespace
 
 #define TILEWRIGHT_NAME(name) #name,
-#define TILEWRIGHT_DEFINE_TEXT(type, list)                                                               \
-  namespace {                                                                                            \
-  constexpr const char* const k##type##Names[] = {list(TILEWRIGHT_NAME)};                                \
-  }                                                                                                      \
-  std::string to_string(type value) { return text_of(value, k##type##Names, #type); }                    \
+#define TILEWRIGHT_DEFINE_TEXT(type, list) \
+  namespace { \
+  constexpr const char* const k##type##Names[] = {list(TILEWRIGHT_NAME)}; \
+  } \
+  std::string to_string(type value) { return text_of(value, k##type##Names, #type); } \
   bool from_string(std::string_view text, type& value) { return value_of(text, k##type##Names, value); } \
   std::ostream& operator<<(std::ostream& out, type value) { return out << to_string(value); }
 TILEWRIGHT_ENUMS(TILEWRIGHT_DEFINE_TEXT)

@@ -131,16 +131,12 @@ struct NarrowCodec {
 template <class Int>
 struct IntegerCodec {
   static auto load(const void* m, int64_t i) {
-    if constexpr (sizeof(Int) < 4)
-      return float(read<Int>(m, i));
-    else
-      return double(read<Int>(m, i));
+    if constexpr (sizeof(Int) < 4) return float(read<Int>(m, i));
+    else return double(read<Int>(m, i));
   }
   static void store(void* m, int64_t i, double v) {
-    if constexpr (sizeof(Int) == 8)
-      write<Int>(m, i, to_int64(v));
-    else
-      write<Int>(m, i, to_integer<Int>(v, std::numeric_limits<Int>::min(), std::numeric_limits<Int>::max()));
+    if constexpr (sizeof(Int) == 8) write<Int>(m, i, to_int64(v));
+    else write<Int>(m, i, to_integer<Int>(v, std::numeric_limits<Int>::min(), std::numeric_limits<Int>::max()));
   }
 };
 struct BooleanCodec {
@@ -175,36 +171,21 @@ template <class Body>
 auto with_codec(DataType_t type, Body body) {
   if (type == kBitBoolean) return body(BitCodec{});
   switch (type) {
-    case DataType_t::FLOAT:
-      return body(PlainCodec<float>{});
-    case DataType_t::DOUBLE:
-      return body(PlainCodec<double>{});
-    case DataType_t::HALF:
-      return body(HalfCodec{});
-    case DataType_t::BFLOAT16:
-      return body(Bfloat16Codec{});
-    case DataType_t::INT8:
-      return body(IntegerCodec<int8_t>{});
-    case DataType_t::UINT8:
-      return body(IntegerCodec<uint8_t>{});
-    case DataType_t::INT32:
-      return body(IntegerCodec<int32_t>{});
-    case DataType_t::INT64:
-      return body(IntegerCodec<int64_t>{});
-    case DataType_t::BOOLEAN:
-      return body(BooleanCodec{});
-    case DataType_t::FP8_E4M3:
-      return body(NarrowCodec<uint8_t, fp8_e4m3_to_float, double_to_fp8_e4m3>{});
-    case DataType_t::FP8_E5M2:
-      return body(NarrowCodec<uint8_t, fp8_e5m2_to_float, double_to_fp8_e5m2>{});
-    case DataType_t::FP8_E8M0:
-      return body(NarrowCodec<uint8_t, fp8_e8m0_to_float, double_to_fp8_e8m0>{});
-    case DataType_t::FP4_E2M1:
-      return body(E2m1Codec{});
-    case DataType_t::INT4:
-      return body(Int4Codec{});
-    default:
-      check_failed(__FILE__, __LINE__, ("elements of type " + to_string(type)).c_str());
+    case DataType_t::FLOAT: return body(PlainCodec<float>{});
+    case DataType_t::DOUBLE: return body(PlainCodec<double>{});
+    case DataType_t::HALF: return body(HalfCodec{});
+    case DataType_t::BFLOAT16: return body(Bfloat16Codec{});
+    case DataType_t::INT8: return body(IntegerCodec<int8_t>{});
+    case DataType_t::UINT8: return body(IntegerCodec<uint8_t>{});
+    case DataType_t::INT32: return body(IntegerCodec<int32_t>{});
+    case DataType_t::INT64: return body(IntegerCodec<int64_t>{});
+    case DataType_t::BOOLEAN: return body(BooleanCodec{});
+    case DataType_t::FP8_E4M3: return body(NarrowCodec<uint8_t, fp8_e4m3_to_float, double_to_fp8_e4m3>{});
+    case DataType_t::FP8_E5M2: return body(NarrowCodec<uint8_t, fp8_e5m2_to_float, double_to_fp8_e5m2>{});
+    case DataType_t::FP8_E8M0: return body(NarrowCodec<uint8_t, fp8_e8m0_to_float, double_to_fp8_e8m0>{});
+    case DataType_t::FP4_E2M1: return body(E2m1Codec{});
+    case DataType_t::INT4: return body(Int4Codec{});
+    default: check_failed(__FILE__, __LINE__, ("elements of type " + to_string(type)).c_str());
   }
 }
 
@@ -274,49 +255,28 @@ Traits integer_traits(int bits, double largest) { return {bits, false, true, 0, 
 Traits traits(DataType_t type) {
   if (type == kBitBoolean) return integer_traits(1, 1);
   switch (type) {
-    case DataType_t::FLOAT:
-      return float_traits(32, 0x1p-24, 0x1p-149, 0x1.fffffep127);
-    case DataType_t::DOUBLE:
-      return float_traits(64, 0x1p-53, 0x1p-1074, 0x1.fffffffffffffp1023);
-    case DataType_t::HALF:
-      return float_traits(16, 0x1p-11, 0x1p-24, 65504);
-    case DataType_t::BFLOAT16:
-      return float_traits(16, 0x1p-8, 0x1p-133, 0x1.fep127);
-    case DataType_t::FP8_E4M3:
-      return float_traits(8, 0x1p-4, 0x1p-9, 448);
-    case DataType_t::FP8_E5M2:
-      return float_traits(8, 0x1p-3, 0x1p-16, 57344);
-    case DataType_t::FP8_E8M0:
-      return float_traits(8, 0x1p-1, 0x1p-127, 0x1p127);
-    case DataType_t::FP4_E2M1:
-      return float_traits(4, 0x1p-2, 0.5, 6);
+    case DataType_t::FLOAT: return float_traits(32, 0x1p-24, 0x1p-149, 0x1.fffffep127);
+    case DataType_t::DOUBLE: return float_traits(64, 0x1p-53, 0x1p-1074, 0x1.fffffffffffffp1023);
+    case DataType_t::HALF: return float_traits(16, 0x1p-11, 0x1p-24, 65504);
+    case DataType_t::BFLOAT16: return float_traits(16, 0x1p-8, 0x1p-133, 0x1.fep127);
+    case DataType_t::FP8_E4M3: return float_traits(8, 0x1p-4, 0x1p-9, 448);
+    case DataType_t::FP8_E5M2: return float_traits(8, 0x1p-3, 0x1p-16, 57344);
+    case DataType_t::FP8_E8M0: return float_traits(8, 0x1p-1, 0x1p-127, 0x1p127);
+    case DataType_t::FP4_E2M1: return float_traits(4, 0x1p-2, 0.5, 6);
     // A way of computing, not of storing: as accurate as FLOAT here.
-    case DataType_t::FAST_FLOAT_FOR_FP8:
-      return float_traits(8, 0x1p-24, 0x1p-149, 0x1.fffffep127);
-    case DataType_t::INT4:
-      return integer_traits(4, 7);
-    case DataType_t::INT8:
-      return integer_traits(8, 127);
-    case DataType_t::UINT8:
-      return integer_traits(8, 255);
-    case DataType_t::INT32:
-      return integer_traits(32, 2147483647);
-    case DataType_t::INT64:
-      return integer_traits(64, 0x1p63);
-    case DataType_t::BOOLEAN:
-      return integer_traits(8, 1);
-    case DataType_t::INT8x4:
-      return integer_traits(32, 127);
-    case DataType_t::UINT8x4:
-      return integer_traits(32, 255);
-    case DataType_t::INT8x32:
-      return integer_traits(256, 127);
-    case DataType_t::COMPLEX_FP32:
-      return {64, false, false, 0x1p-24, 0x1p-149, 0x1.fffffep127};
-    case DataType_t::COMPLEX_FP64:
-      return {128, false, false, 0x1p-53, 0x1p-1074, 0x1.fffffffffffffp1023};
-    case DataType_t::NOT_SET:
-      break;
+    case DataType_t::FAST_FLOAT_FOR_FP8: return float_traits(8, 0x1p-24, 0x1p-149, 0x1.fffffep127);
+    case DataType_t::INT4: return integer_traits(4, 7);
+    case DataType_t::INT8: return integer_traits(8, 127);
+    case DataType_t::UINT8: return integer_traits(8, 255);
+    case DataType_t::INT32: return integer_traits(32, 2147483647);
+    case DataType_t::INT64: return integer_traits(64, 0x1p63);
+    case DataType_t::BOOLEAN: return integer_traits(8, 1);
+    case DataType_t::INT8x4: return integer_traits(32, 127);
+    case DataType_t::UINT8x4: return integer_traits(32, 255);
+    case DataType_t::INT8x32: return integer_traits(256, 127);
+    case DataType_t::COMPLEX_FP32: return {64, false, false, 0x1p-24, 0x1p-149, 0x1.fffffep127};
+    case DataType_t::COMPLEX_FP64: return {128, false, false, 0x1p-53, 0x1p-1074, 0x1.fffffffffffffp1023};
+    case DataType_t::NOT_SET: break;
   }
   return {};
 }
@@ -416,8 +376,7 @@ void load_floats(const void* memory, DataType_t type, int64_t index, int64_t str
     std::memcpy(out, static_cast<const float*>(memory) + index, size_t(count) * sizeof(float));
   else if (stride == 1 && type == DataType_t::HALF)
     load_halves(static_cast<const uint16_t*>(memory) + index, count, out);
-  else
-    load_row(memory, type, index, stride, count, out);
+  else load_row(memory, type, index, stride, count, out);
 }
 void store_floats(void* memory, DataType_t type, int64_t index, int64_t stride, int64_t count, const float* in) {
   if (stride == 1 && type == DataType_t::FLOAT) {
@@ -434,14 +393,12 @@ void store_floats(void* memory, DataType_t type, int64_t index, int64_t stride, 
 void load_doubles(const void* memory, DataType_t type, int64_t index, int64_t stride, int64_t count, double* out) {
   if (stride == 1 && type == DataType_t::DOUBLE)
     std::memcpy(out, static_cast<const double*>(memory) + index, size_t(count) * sizeof(double));
-  else
-    load_row(memory, type, index, stride, count, out);
+  else load_row(memory, type, index, stride, count, out);
 }
 void store_doubles(void* memory, DataType_t type, int64_t index, int64_t stride, int64_t count, const double* in) {
   if (stride == 1 && type == DataType_t::DOUBLE)
     std::memcpy(static_cast<double*>(memory) + index, in, size_t(count) * sizeof(double));
-  else
-    store_row(memory, type, index, stride, count, in);
+  else store_row(memory, type, index, stride, count, in);
 }
 
 }  // namespace tilewright

@@ -48,22 +48,22 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-#define TW_RETURN_IF_BAD(expr)                                    \
-  do {                                                            \
+#define TW_RETURN_IF_BAD(expr) \
+  do { \
     if (::tilewright::Status tw_status_ = (expr); tw_status_.is_bad()) return tw_status_; \
   } while (0)
 #define TW_CONCAT_(a, b) a##b
 #define TW_CONCAT(a, b) TW_CONCAT_(a, b)
 #define TW_ASSIGN_OR_RETURN(decl, expr) TW_ASSIGN_(TW_CONCAT(tw_result_, __LINE__), decl, expr)
 #define TW_ASSIGN_(tmp, decl, expr) \
-  auto tmp = (expr);                \
-  if (!tmp) return tmp.status();    \
+  auto tmp = (expr); \
+  if (!tmp) return tmp.status(); \
   decl = std::move(*tmp)
 
 // Our own bug, not the caller's: says where and aborts.
 [[noreturn]] void check_failed(const char* file, int line, const char* what);
 #define TW_CHECK(cond) \
-  do {                 \
+  do { \
     if (!(cond)) ::tilewright::check_failed(__FILE__, __LINE__, #cond); \
   } while (0)
 

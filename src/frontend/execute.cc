@@ -111,10 +111,11 @@ Status check_hazards(const ir::Graph& g, const Executable& e, const Bindings& bi
     const char* r = static_cast<const char*>(bindings[size_t(h.read)]);
     const ir::Tensor &written = g.tensor(h.written), &read = g.tensor(h.read);
     if (w < r + read.storage_bytes() && r < w + written.storage_bytes())
-      return error(error_code_t::GRAPH_EXECUTION_FAILED,
-                   "output \"{}\" shares memory with input \"{}\", which a later kernel of this plan of {} kernels still "
-                   "reads; give them separate memory, or take a plan that fuses the two",
-                   written.name, read.name, e.steps().size());
+      return error(
+          error_code_t::GRAPH_EXECUTION_FAILED,
+          "output \"{}\" shares memory with input \"{}\", which a later kernel of this plan of {} kernels still "
+          "reads; give them separate memory, or take a plan that fuses the two",
+          written.name, read.name, e.steps().size());
   }
   return {};
 }
@@ -127,7 +128,8 @@ bool verify_wanted(const Description& d) {
   return d.verify || everywhere;
 }
 
-Status launch(const Description& d, const ir::Graph& g, const Executable& e, const Bindings& bindings, void* workspace) {
+Status launch(const Description& d, const ir::Graph& g, const Executable& e, const Bindings& bindings,
+              void* workspace) {
   if (e.workspace_bytes() > 0 && !workspace)
     return error(error_code_t::GRAPH_EXECUTION_FAILED, "the plan needs a workspace of {} bytes, the pointer is null",
                  e.workspace_bytes());

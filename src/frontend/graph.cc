@@ -181,7 +181,8 @@ Status Graph::Impl::lower(Handle handle) {
 namespace {
 
 Result<Target> target_of(const Description& d) {
-  if (d.device_properties && !d.device_properties->target().empty()) return Target::parse(d.device_properties->target());
+  if (d.device_properties && !d.device_properties->target().empty())
+    return Target::parse(d.device_properties->target());
   return Target::this_machine();
 }
 

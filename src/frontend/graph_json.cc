@@ -58,9 +58,7 @@ json scalar_json(const PassByValue& value, const JsonStyle& style) {
 }
 
 // How nodes refer to a tensor, and its key in "tensors": its uid, else its name.
-json reference(const Tensor_attributes& t) {
-  return t.has_uid() ? json(t.get_uid()) : json(t.get_name());
-}
+json reference(const Tensor_attributes& t) { return t.has_uid() ? json(t.get_uid()) : json(t.get_name()); }
 std::string reference_key(const Tensor_attributes& t) {
   return t.has_uid() ? std::to_string(t.get_uid()) : t.get_name();
 }
@@ -214,7 +212,7 @@ class Reader {
     n.op = ir::find_op(j["tag"].get<std::string>());
     if (!n.op) return malformed(where, fmt::format("there is no op \"{}\"", j["tag"].get<std::string>()));
     n.name = j.contains("name") && j["name"].is_string() && j["name"] != "" ? j["name"].get<std::string>()
-                                                                             : std::to_string(d_.nodes.size());
+                                                                            : std::to_string(d_.nodes.size());
     const std::string here = fmt::format("{} \"{}\"", n.op->name, n.name);
     TW_RETURN_IF_BAD(read_type(j, "compute_data_type", here, n.compute));
     for (const ir::AttrSpec& spec : n.op->attrs) {
@@ -260,7 +258,8 @@ class Reader {
       std::string name;
       if (value.is_number_integer()) name = std::to_string(value.get<int64_t>());
       else if (value.is_string()) name = value.get<std::string>();
-      else return malformed(where, fmt::format("port \"{}\" is {}, expected a tensor's name or uid", port, value.dump()));
+      else
+        return malformed(where, fmt::format("port \"{}\" is {}, expected a tensor's name or uid", port, value.dump()));
       TW_ASSIGN_OR_RETURN(TensorPtr t, tensor(name, where));
       if (out.size() <= index) out.resize(index + 1);
       out[index] = t;
@@ -279,7 +278,8 @@ class Reader {
       for (const char* ragged : {"ragged_offset_uid", "ragged_offset_name"}) {
         if (t->get_ragged_offset() || !j.contains(ragged) || j[ragged].is_null()) continue;
         const std::string other = j[ragged].is_number_integer() ? std::to_string(j[ragged].get<int64_t>())
-                                                                : j[ragged].is_string() ? j[ragged].get<std::string>() : "";
+                                  : j[ragged].is_string()       ? j[ragged].get<std::string>()
+                                                                : "";
         if (!tensors_.contains(other)) continue;
         TW_ASSIGN_OR_RETURN(TensorPtr offset, tensor(other, where));
         t->set_ragged_offset(offset);
@@ -406,7 +406,8 @@ Result<Tensor_attributes> tensor_from_json(const json& j) {
   for (const char* key : {"dim", "stride"}) {
     if (!j.contains(key) || j[key].is_null()) continue;
     std::vector<int64_t> v;
-    if (!read_ints(j[key], v)) return malformed(where, fmt::format("\"{}\" is {}, expected integers", key, j[key].dump()));
+    if (!read_ints(j[key], v))
+      return malformed(where, fmt::format("\"{}\" is {}, expected integers", key, j[key].dump()));
     key[0] == 'd' ? t.set_dim(v) : t.set_stride(v);
   }
   auto flag = [&](const char* key) { return j.contains(key) && j[key].is_boolean() && j[key].get<bool>(); };
@@ -427,8 +428,7 @@ Result<Tensor_attributes> tensor_from_json(const json& j) {
   TensorReordering_t reordering = TensorReordering_t::NONE;
   if (j.contains("reordering_type") && read_enum(j["reordering_type"], reordering)) t.set_reordering_type(reordering);
   if (j.contains("alignment") && j["alignment"].is_number_integer()) t.set_alignment(j["alignment"]);
-  if (j.contains("uid") && j["uid"].is_number_integer() &&
-      (!j.contains("uid_assigned") || j["uid_assigned"] == true))
+  if (j.contains("uid") && j["uid"].is_number_integer() && (!j.contains("uid_assigned") || j["uid_assigned"] == true))
     t.set_uid(j["uid"]);
   return t;
 }

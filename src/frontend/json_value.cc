@@ -16,10 +16,8 @@ bool deeper_than(const std::string& text, int most) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
-      if (c == '\\')
-        ++i;
-      else if (c == '"')
-        in_string = false;
+      if (c == '\\') ++i;
+      else if (c == '"') in_string = false;
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {

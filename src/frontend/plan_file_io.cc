@@ -83,11 +83,10 @@ Status load_plan_file(Graph::Impl& impl, const std::vector<uint8_t>& bytes, Load
   const Engine* engine = find_engine(engine_name);
   const Target here = Target::this_machine();
   std::string mismatch;
-  if (!engine)
-    mismatch = fmt::format("it is for engine \"{}\", which this library does not have", engine_name);
+  if (!engine) mismatch = fmt::format("it is for engine \"{}\", which this library does not have", engine_name);
   else if (plan.value("engine_version", 0) != engine->version())
-    mismatch = fmt::format("it was made by version {} of engine {}, this is version {}", plan.value("engine_version", 0),
-                           engine_name, engine->version());
+    mismatch = fmt::format("it was made by version {} of engine {}, this is version {}",
+                           plan.value("engine_version", 0), engine_name, engine->version());
   else if (auto reasons = engine->unavailable(here); !reasons.empty())
     mismatch = fmt::format("engine {} cannot work here: {}", engine_name, reasons[0].text);
 
@@ -107,7 +106,8 @@ Status load_plan_file(Graph::Impl& impl, const std::vector<uint8_t>& bytes, Load
   }
   if (!mismatch.empty()) {
     if (loading == Loading::Strict)
-      return error(error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "the plan in the file does not fit: {}", mismatch);
+      return error(error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "the plan in the file does not fit: {}",
+                   mismatch);
     plans = PlanList{};
     TW_RETURN_IF_BAD(plans.create(frozen.graph, here, {HeurMode_t::A, HeurMode_t::FALLBACK}, nullptr));
     TW_RETURN_IF_BAD(plans.build(BuildPlanPolicy_t::HEURISTICS_CHOICE));

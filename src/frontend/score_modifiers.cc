@@ -12,8 +12,7 @@ TensorPtr op(const GraphPtr& graph, PointwiseMode_t mode, const TensorPtr& a, co
 // The same on indices, in integers.
 TensorPtr index_op(const GraphPtr& graph, PointwiseMode_t mode, const TensorPtr& a, const TensorPtr& b,
                    DataType_t result = DataType_t::INT32) {
-  TensorPtr y = graph->pointwise(
-      a, b, Pointwise_attributes().set_mode(mode).set_compute_data_type(DataType_t::INT32));
+  TensorPtr y = graph->pointwise(a, b, Pointwise_attributes().set_mode(mode).set_compute_data_type(DataType_t::INT32));
   y->set_data_type(result);
   return y;
 }
@@ -79,10 +78,9 @@ TensorPtr causal_mask_bottom_right(GraphPtr graph, TensorPtr score, int64_t s_q,
 TensorPtr padding_mask(GraphPtr graph, TensorPtr score, TensorPtr seq_len_kv, TensorPtr seq_len_q) {
   const TensorPtr row_in = compare(graph, PointwiseMode_t::CMP_LT, index_along(graph, score, kRowAxis), seq_len_q);
   const TensorPtr key_in = compare(graph, PointwiseMode_t::CMP_LT, index_along(graph, score, kKeyAxis), seq_len_kv);
-  TensorPtr both = graph->pointwise(row_in, key_in,
-                                    Pointwise_attributes()
-                                        .set_mode(PointwiseMode_t::LOGICAL_AND)
-                                        .set_compute_data_type(DataType_t::BOOLEAN));
+  TensorPtr both = graph->pointwise(
+      row_in, key_in,
+      Pointwise_attributes().set_mode(PointwiseMode_t::LOGICAL_AND).set_compute_data_type(DataType_t::BOOLEAN));
   both->set_data_type(DataType_t::BOOLEAN);
   return keep_where(graph, score, both);
 }
@@ -93,8 +91,8 @@ TensorPtr alibi_mask(GraphPtr graph, TensorPtr score, TensorPtr& slopes, int64_t
                              .set_stride({query_heads, 1, 1, 1})
                              .set_data_type(DataType_t::FLOAT));
   slopes_bytes = query_heads * int64_t(sizeof(float));
-  const TensorPtr distance = index_op(graph, PointwiseMode_t::SUB, index_along(graph, score, kKeyAxis),
-                                      index_along(graph, score, kRowAxis));
+  const TensorPtr distance =
+      index_op(graph, PointwiseMode_t::SUB, index_along(graph, score, kKeyAxis), index_along(graph, score, kRowAxis));
   return op(graph, PointwiseMode_t::ADD, score, op(graph, PointwiseMode_t::MUL, distance, slopes));
 }
 

@@ -80,33 +80,15 @@ std::string program_text(const PwProgram& p, const ir::Graph& g) {
                          a.offset ? fmt::format(" + {}", a.offset) : "");
     };
     switch (i.op) {
-      case PwOp::Load:
-        line += "load " + where(p.access[size_t(i.access)]);
-        break;
-      case PwOp::Store:
-        line += "store" + args() + " -> " + where(p.access[size_t(i.access)]);
-        break;
-      case PwOp::Index:
-        line += "index" + where(p.access[size_t(i.access)]);
-        break;
-      case PwOp::Scalar:
-        line += "scalar " + name(i.tensor);
-        break;
-      case PwOp::Const:
-        line += fmt::format("const {}", i.value);
-        break;
-      case PwOp::In:
-        line += "in";
-        break;
-      case PwOp::Cast:
-        line += "cast " + to_string(i.type) + args();
-        break;
-      case PwOp::Pointwise:
-        line += to_string(i.mode) + args();
-        break;
-      case PwOp::Reduce:
-        line += "reduce " + to_string(i.reduce) + args();
-        break;
+      case PwOp::Load: line += "load " + where(p.access[size_t(i.access)]); break;
+      case PwOp::Store: line += "store" + args() + " -> " + where(p.access[size_t(i.access)]); break;
+      case PwOp::Index: line += "index" + where(p.access[size_t(i.access)]); break;
+      case PwOp::Scalar: line += "scalar " + name(i.tensor); break;
+      case PwOp::Const: line += fmt::format("const {}", i.value); break;
+      case PwOp::In: line += "in"; break;
+      case PwOp::Cast: line += "cast " + to_string(i.type) + args(); break;
+      case PwOp::Pointwise: line += to_string(i.mode) + args(); break;
+      case PwOp::Reduce: line += "reduce " + to_string(i.reduce) + args(); break;
     }
     text += fmt::format("{:<60} ; {} {}\n", line, dims_text(i.dims),
                         i.op == PwOp::Pointwise || i.op == PwOp::Reduce ? name(i.tensor) : "");
@@ -119,14 +101,10 @@ std::string program_text(const PwProgram& p, const ir::Graph& g) {
 double reduction_start(ReductionMode_t mode) {
   switch (mode) {
     case ReductionMode_t::MUL:
-    case ReductionMode_t::MUL_NO_ZEROS:
-      return 1;
-    case ReductionMode_t::MIN:
-      return std::numeric_limits<double>::infinity();
-    case ReductionMode_t::MAX:
-      return -std::numeric_limits<double>::infinity();
-    default:
-      return 0;
+    case ReductionMode_t::MUL_NO_ZEROS: return 1;
+    case ReductionMode_t::MIN: return std::numeric_limits<double>::infinity();
+    case ReductionMode_t::MAX: return -std::numeric_limits<double>::infinity();
+    default: return 0;
   }
 }
 
@@ -138,29 +116,21 @@ bool reduction_is_sum(ReductionMode_t mode) {
 double reduction_element(ReductionMode_t mode, double x) {
   switch (mode) {
     case ReductionMode_t::NORM1:
-    case ReductionMode_t::AMAX:
-      return std::fabs(x);
-    case ReductionMode_t::NORM2:
-      return x * x;
-    case ReductionMode_t::MUL_NO_ZEROS:
-      return x == 0 ? 1 : x;
-    default:
-      return x;
+    case ReductionMode_t::AMAX: return std::fabs(x);
+    case ReductionMode_t::NORM2: return x * x;
+    case ReductionMode_t::MUL_NO_ZEROS: return x == 0 ? 1 : x;
+    default: return x;
   }
 }
 
 double reduction_join(ReductionMode_t mode, double a, double b) {
   switch (mode) {
     case ReductionMode_t::MUL:
-    case ReductionMode_t::MUL_NO_ZEROS:
-      return a * b;
-    case ReductionMode_t::MIN:
-      return pw::min(a, b);
+    case ReductionMode_t::MUL_NO_ZEROS: return a * b;
+    case ReductionMode_t::MIN: return pw::min(a, b);
     case ReductionMode_t::MAX:
-    case ReductionMode_t::AMAX:
-      return pw::max(a, b);
-    default:
-      return a + b;
+    case ReductionMode_t::AMAX: return pw::max(a, b);
+    default: return a + b;
   }
 }
 
@@ -176,13 +146,12 @@ namespace {
 
 double pointwise(const Instr& i, double x, double y, double m) {
   switch (i.mode) {
-#define PW(MODE, ...)         \
+#define PW(MODE, ...) \
   case PointwiseMode_t::MODE: \
     return pointwise_value<PointwiseMode_t::MODE>(x, y, m, i.params);
 #include "ops/pw_ops.def"
 #undef PW
-    default:
-      return x;
+    default: return x;
   }
 }
 
@@ -210,27 +179,13 @@ void walk(const PwProgram& p, const ElementIo& memory, const std::function<doubl
           const Access* a = i.access < 0 ? nullptr : &p.access[size_t(i.access)];
           const int64_t at = a ? a->offset + offset_of(a->stride, index.data()) : 0;
           switch (i.op) {
-            case PwOp::Load:
-              value[k] = load_element(memory(a->tensor), a->type, at);
-              break;
-            case PwOp::Scalar:
-              value[k] = load_element(memory(i.tensor), i.type, 0);
-              break;
-            case PwOp::Const:
-              value[k] = i.value;
-              break;
-            case PwOp::In:
-              value[k] = in(index.data());
-              break;
-            case PwOp::Index:
-              value[k] = double(at);
-              break;
-            case PwOp::Pointwise:
-              value[k] = pointwise(i, arg(0), arg(1), arg(2));
-              break;
-            case PwOp::Cast:
-              value[k] = round_to_type(i.type, arg(0));
-              break;
+            case PwOp::Load: value[k] = load_element(memory(a->tensor), a->type, at); break;
+            case PwOp::Scalar: value[k] = load_element(memory(i.tensor), i.type, 0); break;
+            case PwOp::Const: value[k] = i.value; break;
+            case PwOp::In: value[k] = in(index.data()); break;
+            case PwOp::Index: value[k] = double(at); break;
+            case PwOp::Pointwise: value[k] = pointwise(i, arg(0), arg(1), arg(2)); break;
+            case PwOp::Cast: value[k] = round_to_type(i.type, arg(0)); break;
             case PwOp::Reduce:
               if (pass == i.depth - 1)
                 total[k] = reduction_join(i.reduce, total[k], reduction_element(i.reduce, arg(0)));

@@ -12,8 +12,7 @@ double scalar_value(const graph::Tensor_attributes::pass_by_values_t& value) {
       [](auto v) -> double {
         if constexpr (std::is_same_v<decltype(v), half> || std::is_same_v<decltype(v), bfloat16>)
           return double(float(v));
-        else
-          return double(v);
+        else return double(v);
       },
       value);
 }
@@ -58,11 +57,12 @@ const char* role_name(Role role) {
 }  // namespace
 
 uint64_t content_key(const Graph& g, bool shapes) {
-  // Every part is separated, so that no two graphs read alike. Tensors appear by their dense id: the order of first use.
+  // Every part is separated, so that no two graphs read alike. Tensors appear by their dense id: the order of first
+  // use.
   std::vector<int> ordinal(g.tensors.size(), -1);
   int next = 0;
-  std::string s = fmt::format("tw1|{}|{}|{}|{}\n", int(g.io_type), int(g.intermediate_type), int(g.compute_type),
-                              g.dynamic_shapes);
+  std::string s =
+      fmt::format("tw1|{}|{}|{}|{}\n", int(g.io_type), int(g.intermediate_type), int(g.compute_type), g.dynamic_shapes);
   auto use = [&](TensorId id) {
     if (id == kNone) {
       s += "-;";
@@ -95,8 +95,8 @@ uint64_t content_key(const Graph& g, bool shapes) {
 }
 
 std::string describe(const Graph&, const Tensor& t) {
-  std::string s = fmt::format("\"{}\" {} {} stride {} {}", t.name, to_string(t.type), to_text(t.dim),
-                              to_text(t.stride), role_name(t.role));
+  std::string s = fmt::format("\"{}\" {} {} stride {} {}", t.name, to_string(t.type), to_text(t.dim), to_text(t.stride),
+                              role_name(t.role));
   if (t.value) s += fmt::format(" = {}", scalar_value(*t.value));
   return s;
 }

@@ -18,9 +18,9 @@ namespace tilewright::ir {
 enum class AttrKind { Bool, Int, Float, Ints, IntPairs, Enum };
 
 struct AttrSpec {
-  const char* key;     // as in the field's JSON
+  const char* key;  // as in the field's JSON
   AttrKind kind;
-  bool required = false;                      // ATTRIBUTE_NOT_SET when missing
+  bool required = false;                        // ATTRIBUTE_NOT_SET when missing
   bool (*is_name)(std::string_view) = nullptr;  // Enum: accepts a value's text
 };
 // The check of an enum attribute's text.
@@ -81,7 +81,7 @@ struct OpDef {
   void (*decompose)(Rewriter&) = nullptr;
   double (*flops)(const Graph&, const Node&) = nullptr;  // null: one per output element
 
-  int input_port(std::string_view port) const;   // -1 when there is none
+  int input_port(std::string_view port) const;  // -1 when there is none
   int output_port(std::string_view port) const;
 };
 

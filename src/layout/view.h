@@ -30,7 +30,7 @@ bool self_overlaps(const View&);
 // order[i]: rank of dim i, 0 the fastest.
 Dims strides_from_order(const Dims& dim, const std::vector<int64_t>& order);
 Dims row_major_strides(const Dims& dim);
-Dims column_major_strides(const Dims& dim);  // last two dims swapped when rank > 2
+Dims column_major_strides(const Dims& dim);   // last two dims swapped when rank > 2
 Dims channels_last_strides(const Dims& dim);  // dim 1 fastest, then the last spatial dim ..., dim 0 slowest
 // Packed strides with the dims in the order of `like`'s strides; dims that `like` lacks are slowest.
 Dims strides_like(const Dims& dim, const Dims& like);

@@ -12,8 +12,8 @@
 namespace tilewright {
 
 struct Rounding {
-  double u = 0x1p-24;           // unit roundoff of the compute type
-  double eta = 0x1p-126;        // its smallest normal number
+  double u = 0x1p-24;                // unit roundoff of the compute type
+  double eta = 0x1p-126;             // its smallest normal number
   double overflow = 0x1.fffffep127;  // beyond this a value may become inf
 };
 inline thread_local Rounding t_rounding;  // of the node being evaluated

@@ -99,8 +99,8 @@ void reference(RefContext& c) {
       const double* be = b.errors.empty() ? nullptr : &b.errors[size_t(b0 + k * n_size)];
       for (int64_t n = 0; n < inside; ++n) {
         const double eb = be ? be[n] : 0;
-        error[size_t(n)] += bounded::product(std::fabs(av), eb) + bounded::product(std::fabs(bv[n]), ae) +
-                            bounded::product(ae, eb);
+        error[size_t(n)] +=
+            bounded::product(std::fabs(av), eb) + bounded::product(std::fabs(bv[n]), ae) + bounded::product(ae, eb);
       }
     }
     for (int64_t n = 0; n < n_size; ++n) {

@@ -8,7 +8,8 @@ namespace tilewright {
 int pointwise_arity(PointwiseMode_t mode) {
   switch (mode) {
 #define PW(MODE, ARITY, ...) \
-  case PointwiseMode_t::MODE: return ARITY;
+  case PointwiseMode_t::MODE: \
+    return ARITY;
 #include "ops/pw_ops.def"
 #undef PW
     case PointwiseMode_t::GEN_INDEX: return 1;
@@ -19,7 +20,8 @@ int pointwise_arity(PointwiseMode_t mode) {
 PwDomain pointwise_domain(PointwiseMode_t mode) {
   switch (mode) {
 #define PW(MODE, ARITY, DOMAIN_, ...) \
-  case PointwiseMode_t::MODE: return PwDomain::DOMAIN_;
+  case PointwiseMode_t::MODE: \
+    return PwDomain::DOMAIN_;
 #include "ops/pw_ops.def"
 #undef PW
     default: return PwDomain::kAny;
@@ -29,7 +31,8 @@ PwDomain pointwise_domain(PointwiseMode_t mode) {
 const char* pointwise_formula(PointwiseMode_t mode) {
   switch (mode) {
 #define PW(MODE, ARITY, DOMAIN_, ...) \
-  case PointwiseMode_t::MODE: return #__VA_ARGS__;
+  case PointwiseMode_t::MODE: \
+    return #__VA_ARGS__;
 #include "ops/pw_ops.def"
 #undef PW
     case PointwiseMode_t::GEN_INDEX: return "index along axis";
@@ -75,8 +78,8 @@ Status infer(InferContext& c) {
   size_t best = 0;
   for (size_t i = 1; i < 3; ++i)
     if (c.has_in(i) && volume(c.in(i).dim) > volume(c.in(best).dim)) best = i;
-  out.stride = c.in(best).dim.size() == out.dim.size() ? strides_like(out.dim, c.in(best).stride)
-                                                       : row_major_strides(out.dim);
+  out.stride =
+      c.in(best).dim.size() == out.dim.size() ? strides_like(out.dim, c.in(best).stride) : row_major_strides(out.dim);
   return {};
 }
 
@@ -135,7 +138,8 @@ void reference(RefContext& c) {
   for (int i = 0; i < pointwise_arity(mode); ++i) in.emplace_back(c.in(size_t(i)), out.dim());
   switch (mode) {
 #define PW(MODE, ...) \
-  case PointwiseMode_t::MODE: return eval<PointwiseMode_t::MODE>(c, in, p);
+  case PointwiseMode_t::MODE: \
+    return eval<PointwiseMode_t::MODE>(c, in, p);
 #include "ops/pw_ops.def"
 #undef PW
     default: return;

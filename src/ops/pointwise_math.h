@@ -33,6 +33,7 @@ template <class F>
 F min(F x, F y) {
   return x < y ? x : (y <= x ? y : x + y);
 }
+// clang-format off
 template <class F> F abs(F x) { return std::fabs(x); }
 template <class F> F mod(F x, F y) { return std::fmod(x, y); }
 template <class F> F pow(F x, F y) { return std::pow(x, y); }
@@ -48,6 +49,7 @@ template <class F> F sqrt(F x) { return std::sqrt(x); }
 template <class F> F rsqrt(F x) { return F(1) / std::sqrt(x); }
 template <class F> F erf(F x) { return std::erf(x); }
 template <class F> F tanh(F x) { return std::tanh(x); }
+// clang-format on
 // 1 / (1 + e^-x), without overflow on either side.
 template <class F>
 F sigmoid(F x) {
@@ -59,16 +61,20 @@ template <class F>
 F softplus(F x) {
   return (x > F(0) ? x : F(0) * x) + std::log1p(std::exp(-std::fabs(x)));
 }
-template <> inline float softplus(float x) {
+template <>
+inline float softplus(float x) {
   return std::isinf(x) ? (x > 0 ? x : 0.f) : (x > 0 ? x : 0.f * x) + std::log1p(std::exp(-std::fabs(x)));
 }
-template <> inline double softplus(double x) {
+template <>
+inline double softplus(double x) {
   return std::isinf(x) ? (x > 0 ? x : 0.) : (x > 0 ? x : 0. * x) + std::log1p(std::exp(-std::fabs(x)));
 }
+// clang-format off
 template <class F> bool gt(F x, F y) { return x > y; }
 template <class F> bool ge(F x, F y) { return x >= y; }
 template <class F> bool eq(F x, F y) { return x == y; }
 template <class F> bool ne(F x, F y) { return x != y; }
+// clang-format on
 inline bool both(bool a, bool b) { return a && b; }
 inline bool either(bool a, bool b) { return a || b; }
 template <class F>
@@ -90,26 +96,58 @@ struct Maybe {
   bool value, sure;
 };
 using Bd = Bounded;
-inline Bd max(Bd x, Bd y) { return bounded::apply([](double a, double b) { return max(a, b); }, x, y, 0); }
-inline Bd min(Bd x, Bd y) { return bounded::apply([](double a, double b) { return min(a, b); }, x, y, 0); }
+inline Bd max(Bd x, Bd y) {
+  return bounded::apply([](double a, double b) { return max(a, b); }, x, y, 0);
+}
+inline Bd min(Bd x, Bd y) {
+  return bounded::apply([](double a, double b) { return min(a, b); }, x, y, 0);
+}
 inline Bd abs(Bd x) { return {std::fabs(x.v), x.e}; }
-inline Bd mod(Bd x, Bd y) { return bounded::apply([](double a, double b) { return std::fmod(a, b); }, x, y); }
-inline Bd pow(Bd x, Bd y) { return bounded::apply([](double a, double b) { return std::pow(a, b); }, x, y, 16); }
-inline Bd ceil(Bd x) { return bounded::apply([](double a) { return std::ceil(a); }, x, 0); }
-inline Bd floor(Bd x) { return bounded::apply([](double a) { return std::floor(a); }, x, 0); }
+inline Bd mod(Bd x, Bd y) {
+  return bounded::apply([](double a, double b) { return std::fmod(a, b); }, x, y);
+}
+inline Bd pow(Bd x, Bd y) {
+  return bounded::apply([](double a, double b) { return std::pow(a, b); }, x, y, 16);
+}
+inline Bd ceil(Bd x) {
+  return bounded::apply([](double a) { return std::ceil(a); }, x, 0);
+}
+inline Bd floor(Bd x) {
+  return bounded::apply([](double a) { return std::floor(a); }, x, 0);
+}
 // Not monotone over a wide interval: the slope is at most 1, the range 2.
 inline Bd cos(Bd x) { return bounded::rounded(std::cos(x.v), std::min(x.e, 2.0), kFunctionUlps); }
 inline Bd sin(Bd x) { return bounded::rounded(std::sin(x.v), std::min(x.e, 2.0), kFunctionUlps); }
-inline Bd tan(Bd x) { return bounded::apply([](double a) { return std::tan(a); }, x); }
-inline Bd exp(Bd x) { return bounded::apply([](double a) { return std::exp(a); }, x); }
-inline Bd expm1(Bd x) { return bounded::apply([](double a) { return std::expm1(a); }, x); }
-inline Bd log(Bd x) { return bounded::apply([](double a) { return std::log(a); }, x); }
-inline Bd sqrt(Bd x) { return bounded::apply([](double a) { return std::sqrt(a); }, x); }
-inline Bd rsqrt(Bd x) { return bounded::apply([](double a) { return 1 / std::sqrt(a); }, x); }
-inline Bd erf(Bd x) { return bounded::apply([](double a) { return std::erf(a); }, x); }
-inline Bd tanh(Bd x) { return bounded::apply([](double a) { return std::tanh(a); }, x); }
-inline Bd sigmoid(Bd x) { return bounded::apply([](double a) { return sigmoid(a); }, x, 8); }
-inline Bd softplus(Bd x) { return bounded::apply([](double a) { return softplus(a); }, x, 8); }
+inline Bd tan(Bd x) {
+  return bounded::apply([](double a) { return std::tan(a); }, x);
+}
+inline Bd exp(Bd x) {
+  return bounded::apply([](double a) { return std::exp(a); }, x);
+}
+inline Bd expm1(Bd x) {
+  return bounded::apply([](double a) { return std::expm1(a); }, x);
+}
+inline Bd log(Bd x) {
+  return bounded::apply([](double a) { return std::log(a); }, x);
+}
+inline Bd sqrt(Bd x) {
+  return bounded::apply([](double a) { return std::sqrt(a); }, x);
+}
+inline Bd rsqrt(Bd x) {
+  return bounded::apply([](double a) { return 1 / std::sqrt(a); }, x);
+}
+inline Bd erf(Bd x) {
+  return bounded::apply([](double a) { return std::erf(a); }, x);
+}
+inline Bd tanh(Bd x) {
+  return bounded::apply([](double a) { return std::tanh(a); }, x);
+}
+inline Bd sigmoid(Bd x) {
+  return bounded::apply([](double a) { return sigmoid(a); }, x, 8);
+}
+inline Bd softplus(Bd x) {
+  return bounded::apply([](double a) { return softplus(a); }, x, 8);
+}
 inline Bd leak(double slope, Bd x) { return slope == 0 ? Bd(leak(0, x.v)) : Bd(slope) * x; }
 inline bool apart(Bd x, Bd y) {  // the order of x and y is certain
   return (x.e == 0 && y.e == 0) || std::fabs(x.v - y.v) > x.e + y.e || std::isnan(x.v) || std::isnan(y.v);

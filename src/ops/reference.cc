@@ -68,7 +68,8 @@ struct StoredEnds {
   double low, high;
 };
 StoredEnds stored_ends(DataType_t type, Bounded b) {
-  if (type != DataType_t::BOOLEAN || !(b.e > 0)) return {round_to_type(type, b.v - b.e), round_to_type(type, b.v + b.e)};
+  if (type != DataType_t::BOOLEAN || !(b.e > 0))
+    return {round_to_type(type, b.v - b.e), round_to_type(type, b.v + b.e)};
   return {std::fabs(b.v) <= b.e ? 0.0 : 1.0, 1.0};
 }
 

@@ -102,7 +102,7 @@ void store_reference(const RefTensor&, void* memory);
 // type of v - e and v + e.
 struct Comparison {
   int64_t elements = 0, wrong = 0;
-  int64_t unbounded = 0;  // elements whose bound says nothing (overflow on the way); many of them: do not trust
+  int64_t unbounded = 0;   // elements whose bound says nothing (overflow on the way); many of them: do not trust
   double worst_error = 0;  // max |got - v| over finite elements
   double worst_ratio = 0;  // max |got - v| / (e + half a step of the type)
   Dims first_wrong;

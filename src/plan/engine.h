@@ -19,9 +19,9 @@ const char* to_string(Why);
 // "This engine does not take this graph": an answer, not an error.
 struct Reason {
   Why why;
-  ir::NodeId node = -1;       // -1: about the whole graph
+  ir::NodeId node = -1;  // -1: about the whole graph
   ir::TensorId tensor = ir::kNone;
-  std::string text;           // names the node and the numbers
+  std::string text;  // names the node and the numbers
 };
 
 // The caller's memory, by tensor id: null for what has none. Host pointers for scalars.
@@ -33,8 +33,8 @@ struct Step {
   std::function<void(const Bindings&, void* workspace)> run;
 };
 
-// An output that is written before a later launch reads an input: the two must not share memory. (Within one launch they
-// may: it reads an element before it writes it.)
+// An output that is written before a later launch reads an input: the two must not share memory. (Within one launch
+// they may: it reads an element before it writes it.)
 struct Hazard {
   ir::TensorId written, read;
 };
@@ -92,7 +92,7 @@ struct Candidate {
 
 // Nodes that one launch computes together, for pictures and listings. A node that was split may be in several regions.
 struct RegionInfo {
-  std::string name;  // as the launch is called: "contraction conv+bias+relu"
+  std::string name;               // as the launch is called: "contraction conv+bias+relu"
   std::vector<ir::NodeId> nodes;  // of the graph that was proposed
 };
 
@@ -102,7 +102,7 @@ class Proposal {
   virtual ~Proposal() = default;
   virtual std::vector<Candidate> candidates() const = 0;  // best first
   virtual Result<Artifact> compile(const std::string& config) const = 0;
-  virtual std::string explain() const = 0;  // regions and why this shape of launch
+  virtual std::string explain() const = 0;                        // regions and why this shape of launch
   virtual std::vector<RegionInfo> regions() const { return {}; }  // in launch order; empty: no fusion to tell of
 };
 

@@ -50,7 +50,8 @@ error_t KernelCache::from_json(const std::string& text) {
     if (!e.is_object() || !e.contains("engine") || !e["engine"].is_string() || !e.contains("config") ||
         !e["config"].is_string())
       return invalid("kernel cache: entry {} lacks engine and config", key);
-    choices[key] = {e["engine"], e["config"], e.contains("kernels") && e["kernels"].is_number() ? int(e["kernels"]) : 0};
+    choices[key] = {e["engine"], e["config"],
+                    e.contains("kernels") && e["kernels"].is_number() ? int(e["kernels"]) : 0};
   }
   std::lock_guard lock(impl_->mutex);
   if (impl_->finalized) return invalid("kernel cache: it is finalized already; fill a new one");

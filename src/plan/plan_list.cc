@@ -200,8 +200,7 @@ Status PlanList::check_support() {
 }
 
 Status PlanList::build_at(int64_t index) {
-  if (index < 0 || index >= count())
-    return invalid("Plan index {} is invalid: the list has {} plans", index, count());
+  if (index < 0 || index >= count()) return invalid("Plan index {} is invalid: the list has {} plans", index, count());
   apply_filters();
   PlanRow& row = at(index);
   if (row.state == PlanState::Excluded)
@@ -226,7 +225,8 @@ Status PlanList::build_at(int64_t index) {
   }
   row.state = PlanState::Built;
   chosen_ = index;
-  if (cache_) remember(*cache_, *graph_, target_, {row.engine->name(), row.candidate.config, row.candidate.kernel_count});
+  if (cache_)
+    remember(*cache_, *graph_, target_, {row.engine->name(), row.candidate.config, row.candidate.kernel_count});
   return {};
 }
 

@@ -20,10 +20,10 @@ CpuInfo cpu_info() {
     if (info.model.empty() && line.rfind("model name", 0) == 0) info.model = line.substr(colon + 2);
     if (info.features.empty() && (line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0)) {
       std::istringstream words(line.substr(colon + 2));
-      static const char* const kInteresting[] = {"sse4_2",      "avx",         "f16c",     "fma",      "avx2",
-                                                 "avx512f",     "avx512bw",    "avx512vl", "avx512_vnni",
-                                                 "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8",
-                                                 "asimd",       "asimdhp",     "bf16",     "sve"};
+      static const char* const kInteresting[] = {"sse4_2",      "avx",      "f16c",     "fma",         "avx2",
+                                                 "avx512f",     "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16",
+                                                 "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8",    "asimd",
+                                                 "asimdhp",     "bf16",     "sve"};
       for (std::string word; words >> word;)
         if (std::find(std::begin(kInteresting), std::end(kInteresting), word) != std::end(kInteresting))
           info.features.push_back(word);
@@ -65,7 +65,9 @@ Target Target::this_machine() {
   static const std::string arch = [] {
     const std::vector<std::string> f = cpu_info().features;
     auto has = [&](const char* name) { return std::find(f.begin(), f.end(), name) != f.end(); };
-    return has("avx512f") && has("avx512bw") && has("avx512vl") ? "avx512" : has("avx2") && has("fma") ? "avx2" : "baseline";
+    return has("avx512f") && has("avx512bw") && has("avx512vl") ? "avx512"
+           : has("avx2") && has("fma")                          ? "avx2"
+                                                                : "baseline";
   }();
   Target t;
   t.arch = arch;

@@ -33,9 +33,9 @@ void check_texts(const std::vector<std::pair<E, std::string>>& entries) {
 }
 
 #define TILEWRIGHT_ENTRY(name) {E::name, #name},
-#define TILEWRIGHT_TEST_ENUM(type, list)      \
-  TEST(EnumText, type) {                      \
-    using E = type;                           \
+#define TILEWRIGHT_TEST_ENUM(type, list) \
+  TEST(EnumText, type) { \
+    using E = type; \
     check_texts<E>({list(TILEWRIGHT_ENTRY)}); \
   }
 TILEWRIGHT_ENUMS(TILEWRIGHT_TEST_ENUM)

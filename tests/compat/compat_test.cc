@@ -25,9 +25,9 @@ TEST(CompatHeader, VersionTextHasTwoForms) {
 
 TEST(CompatHeader, ElementSizes) {
   const std::pair<DataType_t, size_t> sizes[] = {
-      {DataType_t::NOT_SET, 0},   {DataType_t::BOOLEAN, 1},  {DataType_t::INT4, 4},      {DataType_t::FP4_E2M1, 4},
-      {DataType_t::FP8_E8M0, 8},  {DataType_t::UINT8, 8},    {DataType_t::BFLOAT16, 16}, {DataType_t::INT8x4, 32},
-      {DataType_t::DOUBLE, 64},   {DataType_t::INT8x32, 256}, {DataType_t::COMPLEX_FP64, 128}};
+      {DataType_t::NOT_SET, 0},  {DataType_t::BOOLEAN, 1},   {DataType_t::INT4, 4},          {DataType_t::FP4_E2M1, 4},
+      {DataType_t::FP8_E8M0, 8}, {DataType_t::UINT8, 8},     {DataType_t::BFLOAT16, 16},     {DataType_t::INT8x4, 32},
+      {DataType_t::DOUBLE, 64},  {DataType_t::INT8x32, 256}, {DataType_t::COMPLEX_FP64, 128}};
   for (const auto& [type, bits] : sizes) EXPECT_EQ(fe::detail::get_element_size_in_bits(type), bits) << type;
   EXPECT_EQ(fe::detail::get_data_type_size(DataType_t::BOOLEAN), 0u);
   EXPECT_EQ(fe::detail::get_data_type_size(DataType_t::INT64), 8u);
@@ -79,12 +79,9 @@ TEST(CompatHeader, HalvesAreGraphScalars) {
 }
 
 TEST(CompatHeader, ObjectsBecomeJson) {
-  const auto tensor = fe::graph::Tensor_attributes()
-                          .set_name("image")
-                          .set_dim({4, 32})
-                          .set_stride({32, 1})
-                          .set_uid(7)
-                          .set_data_type(fe::DataType_t::HALF);
+  const auto tensor =
+      fe::graph::Tensor_attributes().set_name("image").set_dim({4, 32}).set_stride({32, 1}).set_uid(7).set_data_type(
+          fe::DataType_t::HALF);
   json j = tensor;
   EXPECT_EQ(j["name"].get<std::string>(), "image");
   EXPECT_EQ(j["uid"].get<int64_t>(), 7);

@@ -15,8 +15,8 @@ using graph::Graph;
 using graph::Matmul_attributes;
 using graph::Pointwise_attributes;
 using graph::Reduction_attributes;
-using graph::TensorPtr;
 using graph::Tensor_attributes;
+using graph::TensorPtr;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -177,7 +177,8 @@ TEST(Graph, IdentityChangesTheLayout) {  // a report of the field's: logical val
   std::unordered_map<int64_t, void*> pack = {{0, in.data()}, {1, out.data()}};
   std::vector<char> workspace(size_t(g.get_workspace_size()) + 1);
   ASSERT_TRUE(g.execute(nullptr, pack, workspace.data()).is_good());
-  EXPECT_THAT(std::vector<float>(out.begin(), out.begin() + 6), ElementsAre(-0.625f, -0.875f, 0, -0.25f, 0.625f, 0.375f));
+  EXPECT_THAT(std::vector<float>(out.begin(), out.begin() + 6),
+              ElementsAre(-0.625f, -0.875f, 0, -0.25f, 0.625f, 0.375f));
 }
 
 TEST(Graph, SixtyChainedAdds) {
@@ -273,11 +274,13 @@ TEST(Graph, ExecutesWithOverriddenShapes) {
   std::vector<char> workspace(size_t(s.g.get_workspace_size()) + 1);
   for (int repeat = 0; repeat < 2; ++repeat) {
     std::fill(c.begin(), c.end(), NAN);
-    const error_t e = s.g.execute(nullptr, pack, workspace.data(), {0, 2}, {{1, 3, 3}, {1, 3, 2}}, {{9, 3, 1}, {6, 2, 1}});
+    const error_t e =
+        s.g.execute(nullptr, pack, workspace.data(), {0, 2}, {{1, 3, 3}, {1, 3, 2}}, {{9, 3, 1}, {6, 2, 1}});
     ASSERT_TRUE(e.is_good()) << e.err_msg;
     EXPECT_THAT(c, ElementsAre(4, 5, 10, 11, 16, 17));
   }
-  EXPECT_TRUE(s.g.execute(nullptr, pack, workspace.data(), {0, 2}, {{1, 3, 4}, {1, 3, 2}}, {{12, 4, 1}, {6, 2, 1}}).is_bad());
+  EXPECT_TRUE(
+      s.g.execute(nullptr, pack, workspace.data(), {0, 2}, {{1, 3, 4}, {1, 3, 2}}, {{12, 4, 1}, {6, 2, 1}}).is_bad());
   EXPECT_TRUE(s.g.execute(nullptr, pack, workspace.data(), {99}, {{1}}, {{1}}).is_bad());
 }
 

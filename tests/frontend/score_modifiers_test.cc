@@ -118,9 +118,8 @@ TEST_F(ScoreModifiers, BiasIsAdded) {
   std::vector<float> values(size_t(kH * kQ * kK));
   std::iota(values.begin(), values.end(), -20.f);
   pack[bias] = values.data();
-  expect(sm::bias(graph, score, bias), [&](int64_t, int64_t h, int64_t q, int64_t k, float s) {
-    return s + values[size_t((h * kQ + q) * kK + k)];
-  });
+  expect(sm::bias(graph, score, bias),
+         [&](int64_t, int64_t h, int64_t q, int64_t k, float s) { return s + values[size_t((h * kQ + q) * kK + k)]; });
 }
 
 // Scores at 0 and far out, where tanh is 0 and 1 exactly: what is tested is the composition, not tanh.

@@ -27,7 +27,8 @@ static fe::error_t run(cudnnHandle_t handle, std::vector<float>& result) {
   CHECK_CUDNN_FRONTEND_ERROR(graph.check_support(handle));
   CHECK_CUDNN_FRONTEND_ERROR(graph.build_plans(handle, fe::BuildPlanPolicy_t::ALL));
 
-  const std::vector<half> host = {half(1.f), half(-9.f), half(2.f), half(0.f), half(3.f), half(4.f), half(5.f), half(6.f)};
+  const std::vector<half> host = {half(1.f), half(-9.f), half(2.f), half(0.f),
+                                  half(3.f), half(4.f),  half(5.f), half(6.f)};
   half* x_data = nullptr;
   float* amax_data = nullptr;
   void* workspace = nullptr;

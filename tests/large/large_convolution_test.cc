@@ -1,5 +1,5 @@
-// Convolutions of tensors beyond 2^31 elements and 2 GiB, found by public reports. The input is untouched zero pages, so
-// it costs addresses and hardly any memory; a few elements are 1, and each must show the filter around it.
+// Convolutions of tensors beyond 2^31 elements and 2 GiB, found by public reports. The input is untouched zero pages,
+// so it costs addresses and hardly any memory; a few elements are 1, and each must show the filter around it.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 

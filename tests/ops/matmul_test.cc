@@ -11,8 +11,8 @@ using graph::Graph;
 using graph::Matmul_attributes;
 using graph::Tensor_attributes;
 using graph::TensorPtr;
-using ::testing::HasSubstr;
 using testing::EveryPlan;
+using ::testing::HasSubstr;
 using testing::Random;
 
 struct Problem {
@@ -50,7 +50,8 @@ TEST(Matmul, AgainstATripleLoop) {
                  b[size_t(((bi * db[1] + (db[1] == 1 ? 0 : h)) * k + j) * n + col)];
         ASSERT_EQ(c[size_t(i)], sum) << plan << " seed " << seed;
       }
-    })) << "TILEWRIGHT_TEST_SEED=" << seed;
+    })) << "TILEWRIGHT_TEST_SEED="
+        << seed;
   }
 }
 
@@ -92,7 +93,8 @@ TEST(Matmul, SizeOverridesPad) {
     auto a = g.tensor(Tensor_attributes().set_name("A").set_dim({2, 5, 6}).set_stride({30, 6, 1}));
     auto b = g.tensor(Tensor_attributes().set_name("B").set_dim({2, 6, 4}).set_stride({24, 4, 1}));
     auto size = [&](const char* name) {
-      return g.tensor(Tensor_attributes().set_name(name).set_dim({2, 1, 1}).set_stride({1, 1, 1}).set_data_type(DataType_t::INT32));
+      return g.tensor(
+          Tensor_attributes().set_name(name).set_dim({2, 1, 1}).set_stride({1, 1, 1}).set_data_type(DataType_t::INT32));
     };
     auto m = size("M"), n = size("N"), k = size("K");
     auto c = g.matmul(a, b, Matmul_attributes().set_m_override(m).set_n_override(n).set_k_override(k).set_padding(pad));

@@ -33,7 +33,8 @@ TEST(OpList, EveryOpSaysWhatItIs) {
       EXPECT_EQ(a.kind == ir::AttrKind::Enum, a.is_name != nullptr) << op->name << " " << a.key;
     }
     // Variadic inputs come last, so that a port's number is its place.
-    for (size_t i = 0; i + 1 < op->inputs.size(); ++i) EXPECT_NE(op->inputs[i].kind, ir::PortKind::Variadic) << op->name;
+    for (size_t i = 0; i + 1 < op->inputs.size(); ++i)
+      EXPECT_NE(op->inputs[i].kind, ir::PortKind::Variadic) << op->name;
   }
 }
 
@@ -54,8 +55,9 @@ TEST(OpList, EveryOpRejectsEmptyUse) {
 TEST(OpList, EveryOpSurvivesTensorsWithoutDims) {
   for (const ir::OpDef* op : ir::all_ops()) {
     graph::Graph g;
-    g.set_io_data_type(DataType_t::FLOAT).set_intermediate_data_type(DataType_t::FLOAT).set_compute_data_type(
-        DataType_t::FLOAT);
+    g.set_io_data_type(DataType_t::FLOAT)
+        .set_intermediate_data_type(DataType_t::FLOAT)
+        .set_compute_data_type(DataType_t::FLOAT);
     std::vector<std::pair<std::string, graph::TensorPtr>> inputs;
     for (const auto& p : op->inputs)
       inputs.emplace_back(p.kind == ir::PortKind::Variadic ? "0" : p.name,
@@ -71,8 +73,9 @@ TEST(OpList, EveryOpSurvivesTensorsWithoutDims) {
 TEST(OpList, EveryOpSurvivesTensorsOfRankOne) {
   for (const ir::OpDef* op : ir::all_ops()) {
     graph::Graph g;
-    g.set_io_data_type(DataType_t::FLOAT).set_intermediate_data_type(DataType_t::FLOAT).set_compute_data_type(
-        DataType_t::FLOAT);
+    g.set_io_data_type(DataType_t::FLOAT)
+        .set_intermediate_data_type(DataType_t::FLOAT)
+        .set_compute_data_type(DataType_t::FLOAT);
     std::vector<std::pair<std::string, graph::TensorPtr>> inputs;
     for (const auto& p : op->inputs)
       inputs.emplace_back(p.kind == ir::PortKind::Variadic ? "0" : p.name,

@@ -13,8 +13,8 @@ using graph::Graph;
 using graph::Pointwise_attributes;
 using graph::Tensor_attributes;
 using graph::TensorPtr;
-using ::testing::HasSubstr;
 using testing::EveryPlan;
+using ::testing::HasSubstr;
 using testing::Random;
 using Mode = PointwiseMode_t;
 
@@ -29,7 +29,8 @@ std::vector<Mode> all_modes() {
 double value_of(Mode mode, double x, double y = 0, double m = 0, const PwParams& p = {}) {
   switch (mode) {
 #define PW(MODE, ...) \
-  case Mode::MODE: return pointwise_value<Mode::MODE, double>(x, y, m, p);
+  case Mode::MODE: \
+    return pointwise_value<Mode::MODE, double>(x, y, m, p);
 #include "ops/pw_ops.def"
 #undef PW
     default: return NAN;
@@ -170,10 +171,10 @@ TEST(PointwiseModes, FloatsStayWithinTheBounds) {
       Bounded want;
       float got = 0;
       switch (mode) {
-#define PW(MODE, ...)                                                       \
-  case Mode::MODE:                                                          \
+#define PW(MODE, ...) \
+  case Mode::MODE: \
     want = pointwise_value<Mode::MODE, Bounded>(double(x), double(y), 1, {}); \
-    got = pointwise_value<Mode::MODE, float>(x, y, 1, {});                  \
+    got = pointwise_value<Mode::MODE, float>(x, y, 1, {}); \
     break;
 #include "ops/pw_ops.def"
 #undef PW
@@ -340,8 +341,11 @@ TEST(Pointwise, Rejections) {
       },
       error_code_t::SHAPE_DEDUCTION_FAILED);
   EXPECT_THAT(text, HasSubstr("\"sum\""));
-  text = message([&](Graph& g) { g.pointwise(tensor(g, "x", {2}), Pointwise_attributes().set_name("nameless"))->set_output(true); },
-                 error_code_t::ATTRIBUTE_NOT_SET);
+  text = message(
+      [&](Graph& g) {
+        g.pointwise(tensor(g, "x", {2}), Pointwise_attributes().set_name("nameless"))->set_output(true);
+      },
+      error_code_t::ATTRIBUTE_NOT_SET);
   EXPECT_THAT(text, HasSubstr("mode"));
   text = message(
       [&](Graph& g) {
@@ -351,7 +355,8 @@ TEST(Pointwise, Rejections) {
   EXPECT_THAT(text, HasSubstr("IN_1"));
   text = message(
       [&](Graph& g) {
-        g.pointwise(tensor(g, "x", {2}), Pointwise_attributes().set_mode(Mode::GEN_INDEX).set_axis(1))->set_output(true);
+        g.pointwise(tensor(g, "x", {2}), Pointwise_attributes().set_mode(Mode::GEN_INDEX).set_axis(1))
+            ->set_output(true);
       },
       error_code_t::INVALID_VALUE);
   EXPECT_THAT(text, HasSubstr("axis 1"));

@@ -10,8 +10,8 @@ namespace {
 using graph::Graph;
 using graph::Reduction_attributes;
 using graph::Tensor_attributes;
-using ::testing::HasSubstr;
 using testing::EveryPlan;
+using ::testing::HasSubstr;
 using testing::Random;
 using Mode = ReductionMode_t;
 
@@ -23,7 +23,8 @@ Graph float_graph() {
 }
 
 double fold(Mode mode, const std::vector<double>& v) {
-  double sum = 0, product = 1, least = kInfinity, most = -kInfinity, largest = 0, magnitude = 0, squares = 0, nonzero = 1;
+  double sum = 0, product = 1, least = kInfinity, most = -kInfinity, largest = 0, magnitude = 0, squares = 0,
+         nonzero = 1;
   for (double x : v) {
     sum += x, product *= x, least = std::min(least, x), most = std::max(most, x);
     largest = std::max(largest, std::fabs(x)), magnitude += std::fabs(x), squares += x * x;
@@ -69,7 +70,8 @@ TEST(Reduction, EveryModeOverEveryChoiceOfDims) {
         const auto got = plans.read(y);
         for (size_t i = 0; i < got.size(); ++i)
           EXPECT_NEAR(got[i], fold(mode, groups[i]), 1e-5 * (1 + std::fabs(got[i]))) << mode << " " << plan;
-      })) << mode << " " << which;
+      })) << mode
+          << " " << which;
     }
 }
 

@@ -1,6 +1,6 @@
 // Stands in for the CUDA runtime's header on a machine without CUDA: the names and values that programs of the field
-// use, for host memory. Link tilewright::compat_no_cuda. Streams run at once, in the caller's thread; CUDA graphs answer
-// cudaErrorNotSupported.
+// use, for host memory. Link tilewright::compat_no_cuda. Streams run at once, in the caller's thread; CUDA graphs
+// answer cudaErrorNotSupported.
 #pragma once
 
 #include <stddef.h>

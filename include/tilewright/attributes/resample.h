@@ -24,13 +24,21 @@ class Resample_base : public Attributes<Self> {
   Self& set_pre_padding(const Ints& v) { return this->put("pre_padding", v); }
   Self& set_post_padding(const Ints& v) { return this->put("post_padding", v); }
   template <class F>
-  Self& set_window(const std::vector<F>& v) { return set_window(whole(v)); }
+  Self& set_window(const std::vector<F>& v) {
+    return set_window(whole(v));
+  }
   template <class F>
-  Self& set_stride(const std::vector<F>& v) { return set_stride(whole(v)); }
+  Self& set_stride(const std::vector<F>& v) {
+    return set_stride(whole(v));
+  }
   template <class F>
-  Self& set_pre_padding(const std::vector<F>& v) { return set_pre_padding(whole(v)); }
+  Self& set_pre_padding(const std::vector<F>& v) {
+    return set_pre_padding(whole(v));
+  }
   template <class F>
-  Self& set_post_padding(const std::vector<F>& v) { return set_post_padding(whole(v)); }
+  Self& set_post_padding(const std::vector<F>& v) {
+    return set_post_padding(whole(v));
+  }
 };
 
 class Resample_attributes : public Resample_base<Resample_attributes> {

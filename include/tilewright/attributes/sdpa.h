@@ -1,5 +1,5 @@
-// Scaled dot-product attention. Q [b,hq,sq,dqk], K [b,hk,skv,dqk], V [b,hv,skv,dv], O [b,hq,sq,dv]; hk and hv divide hq.
-// S = scale * Q K^T + bias + alibi, masked; P = softmax(S); O = P V. No scale set means 1.
+// Scaled dot-product attention. Q [b,hq,sq,dqk], K [b,hk,skv,dqk], V [b,hv,skv,dv], O [b,hq,sq,dv]; hk and hv divide
+// hq. S = scale * Q K^T + bias + alibi, masked; P = softmax(S); O = P V. No scale set means 1.
 #pragma once
 
 #include <functional>
@@ -51,8 +51,8 @@ class Attention_attributes : public Attributes<Self> {
   bool has_bias() const { return this->inputs.count("Bias") != 0; }
   bool has_causal_like_masking() const { return this->values.count("right_bound") != 0; }
   bool has_causal_mask_bottom_right() const {
-    return has_causal_like_masking() && this->enum_value("diagonal_alignment", DiagonalAlignment_t::TOP_LEFT) ==
-                                            DiagonalAlignment_t::BOTTOM_RIGHT;
+    return has_causal_like_masking() &&
+           this->enum_value("diagonal_alignment", DiagonalAlignment_t::TOP_LEFT) == DiagonalAlignment_t::BOTTOM_RIGHT;
   }
   bool has_sink_token() const { return this->inputs.count("SINK_TOKEN") != 0; }
 

@@ -185,10 +185,8 @@ class Contraction : public Kernel {
       const T* const x = frame_.value[side.value];
       const LaneOps<T>& lanes = lane_ops<T>();
       const int64_t row = s.m_folded ? 0 : i;
-      if (s.n_folded)
-        to[row] = lanes.fold(side.mode, x, n, to[row]);
-      else
-        lanes.fold_lanes(side.mode, x, n, to + row * c_.tile_n_ + j);
+      if (s.n_folded) to[row] = lanes.fold(side.mode, x, n, to[row]);
+      else lanes.fold_lanes(side.mode, x, n, to + row * c_.tile_n_ + j);
     }
 
     const Contraction& c_;
@@ -253,14 +251,10 @@ class Contraction : public Kernel {
       n_tiles_ = (n_ + tile_n_ - 1) / tile_n_;
       if (batch_ * m_tiles_ * n_tiles_ >= kEnoughTiles) break;
       // Smaller tiles for more threads, as long as packing stays worth it.
-      if (target_n >= 2 * target_m && tile_n_ >= 2 * 64)
-        target_n = tile_n_ / 2;
-      else if (tile_m_ >= 2 * 48)
-        target_m = tile_m_ / 2;
-      else if (tile_n_ >= 2 * 64)
-        target_n = tile_n_ / 2;
-      else
-        break;
+      if (target_n >= 2 * target_m && tile_n_ >= 2 * 64) target_n = tile_n_ / 2;
+      else if (tile_m_ >= 2 * 48) target_m = tile_m_ / 2;
+      else if (tile_n_ >= 2 * 64) target_n = tile_n_ / 2;
+      else break;
     }
     tile_k_ = std::clamp<int64_t>(k_, 1, kTileK);
   }

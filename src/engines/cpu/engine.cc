@@ -36,15 +36,12 @@ struct Program {
 
 std::unique_ptr<Kernel> make_kernel(const FusedGraph& fused, const Region& region) {
   switch (region.anchor) {
-    case Anchor::Rows:
-      return cpu::make_rows(region);
-    case Anchor::Contraction:
-      return cpu::make_contraction(fused, region);
+    case Anchor::Rows: return cpu::make_rows(region);
+    case Anchor::Contraction: return cpu::make_contraction(fused, region);
     case Anchor::Attention:
       if (auto attention = cpu::make_attention(fused, region)) return attention;
       break;
-    case Anchor::Node:
-      break;
+    case Anchor::Node: break;
   }
   return cpu::make_node(fused, region);
 }
@@ -190,8 +187,8 @@ class FusedEngine : public Engine {
                                      static_cast<char*>(workspace) + offset);
                        }});
     }
-    return std::unique_ptr<Executable>(std::make_unique<StepList>(
-        std::move(steps), program->fused.workspace_bytes, hazards(program->fused)));
+    return std::unique_ptr<Executable>(
+        std::make_unique<StepList>(std::move(steps), program->fused.workspace_bytes, hazards(program->fused)));
   }
 };
 

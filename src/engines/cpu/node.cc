@@ -18,10 +18,8 @@ class NodeKernel : public Kernel {
       if (id == ir::kNone) continue;
       RefTensor& t = tensors[size_t(id)];
       t.tensor = &graph.tensor(id);
-      if (t.tensor->value)
-        t.values = {Bounded(ir::scalar_value(*t.tensor->value))};
-      else
-        t.memory = memory.tensor(id);
+      if (t.tensor->value) t.values = {Bounded(ir::scalar_value(*t.tensor->value))};
+      else t.memory = memory.tensor(id);
     }
     for (ir::TensorId id : node_.out) {
       if (id == ir::kNone) continue;

@@ -89,10 +89,8 @@ void Packer<T>::evaluate(Work& w, const int64_t* coordinate, int64_t step, int64
   }
   if (plain_) {
     const fuse::Access& access = program_.access[0];
-    if constexpr (sizeof(T) == 4)
-      load_floats(w.frame.memory[0], access.type, w.offset[0], w.stride[0], n, out);
-    else
-      load_doubles(w.frame.memory[0], access.type, w.offset[0], w.stride[0], n, out);
+    if constexpr (sizeof(T) == 4) load_floats(w.frame.memory[0], access.type, w.offset[0], w.stride[0], n, out);
+    else load_doubles(w.frame.memory[0], access.type, w.offset[0], w.stride[0], n, out);
     return;
   }
   for (int64_t done = 0; done < n; done += kLanes) {
