@@ -90,13 +90,13 @@ void reference(RefContext& c) {
     for (int64_t k = 0; k < k_size; ++k) {
       const double av = m < m_end && k < k_end ? a.values[size_t(a0 + k)] : pad;
       const double ae = a.errors.empty() ? 0 : a.errors[size_t(a0 + k)];
-      const double* bv = &b.values[size_t(b0 + k * n_size)];
+      const double* bv = b.values.data() + b0 + k * n_size;
       const int64_t inside = k < k_end ? n_end : 0;
       for (int64_t n = 0; n < inside; ++n) sum[size_t(n)] += av * bv[n];
       for (int64_t n = 0; n < inside; ++n) magnitude[size_t(n)] += std::fabs(av * bv[n]);
       for (int64_t n = inside; n < n_size; ++n) sum[size_t(n)] += av * pad, magnitude[size_t(n)] += std::fabs(av * pad);
       if (exact) continue;
-      const double* be = b.errors.empty() ? nullptr : &b.errors[size_t(b0 + k * n_size)];
+      const double* be = b.errors.empty() ? nullptr : b.errors.data() + b0 + k * n_size;
       for (int64_t n = 0; n < inside; ++n) {
         const double eb = be ? be[n] : 0;
         error[size_t(n)] +=

@@ -64,7 +64,7 @@ class Norms {
   }
 
  private:
-  const Case& case_;
+  const Case case_;
 };
 
 struct LayerShape {

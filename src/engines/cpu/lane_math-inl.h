@@ -6,6 +6,8 @@ namespace fast {
 
 inline int bits_of(float x) { return __builtin_bit_cast(int, x); }
 inline float float_of(int bits) { return __builtin_bit_cast(float, bits); }
+// Wraps around, where a difference of ints would be undefined.
+inline int wrapping_difference(int a, int b) { return int(unsigned(a) - unsigned(b)); }
 inline float magnitude(float x) { return float_of(bits_of(x) & 0x7fffffff); }
 inline float with_sign_of(float x, float sign) {
   return float_of((bits_of(x) & 0x7fffffff) | (bits_of(sign) & int(0x80000000)));
@@ -20,7 +22,7 @@ inline Reduced reduce(float x) {
   const float shifted = x * 1.44269504f + 0x1.8p23f;
   const float n = shifted - 0x1.8p23f;
   // ln 2 in two parts, the first short enough for n times it to be exact.
-  return {bits_of(shifted) - bits_of(0x1.8p23f), (x - n * 0.693359375f) - n * -2.12194442e-4f};
+  return {wrapping_difference(bits_of(shifted), bits_of(0x1.8p23f)), (x - n * 0.693359375f) - n * -2.12194442e-4f};
 }
 // (e^r - 1 - r) / r^2.
 inline float exp_rest(float r) {
@@ -47,8 +49,8 @@ inline float expm1(float x) {
 
 // ln of a normal number: 2^k (1 + f) with f between sqrt(1/2) - 1 and sqrt(2) - 1.
 inline float log_normal(float x) {
-  const int k = (bits_of(x) - 0x3f3504f3) >> 23;
-  const float f = float_of(bits_of(x) - (k << 23)) - 1.f;
+  const int k = wrapping_difference(bits_of(x), 0x3f3504f3) >> 23;
+  const float f = float_of(wrapping_difference(bits_of(x), k << 23)) - 1.f;
   const float rest =
       0.333333312f +
       f * (-0.24999997f +
