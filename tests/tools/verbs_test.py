@@ -53,8 +53,8 @@ def test_help():
     for verb in verbs:
         assert verb in text
         call(verb, "--help", out=["Examples:", f"tilewright {verb}"])
-    call(code=2, err=["subcommand"])
-    call("frobnicate", code=2)
+    call(code=2, err=["SUBCOMMAND", "tour"])
+    call("frobnicate", code=2, err=["no verb", "tour"])
     call("run", code=2, err=["graph"])
     call("run", "--nonsense", maxpool, code=2)
     call("tour", "9", code=2)

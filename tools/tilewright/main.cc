@@ -1,5 +1,6 @@
 // The command line of the tool: verbs, options, help. The work is in one file per verb.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <iostream>
 
@@ -162,6 +163,18 @@ int main_of_tool(int argc, char** argv) {
   app.require_subcommand(1);
   Action action;
   add_verbs(app, action);
+  if (argc < 2) {
+    std::cerr << app.help();
+    return kUsageError;
+  }
+  const auto verbs = app.get_subcommands([](CLI::App*) { return true; });
+  const bool known = std::any_of(verbs.begin(), verbs.end(), [&](auto* v) { return v->get_name() == argv[1]; });
+  if (argv[1][0] != '-' && !known) {
+    std::cerr << "tilewright: there is no verb \"" << argv[1] << "\"; the verbs are";
+    for (const CLI::App* v : verbs) std::cerr << (v == verbs.front() ? " " : ", ") << v->get_name();
+    std::cerr << '\n';
+    return kUsageError;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
