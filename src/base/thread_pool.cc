@@ -12,6 +12,8 @@
 #include <system_error>
 #include <thread>
 
+#include "base/environment.h"
+
 namespace tilewright {
 namespace {
 
@@ -27,7 +29,7 @@ void pause_briefly() {
 
 int default_thread_count() {
   static const int count = [] {
-    if (const char* text = std::getenv("TILEWRIGHT_NUM_THREADS")) {
+    if (const char* text = kNumThreads.value()) {
       char* end = nullptr;
       const long n = std::strtol(text, &end, 10);
       if (end != text && *end == 0 && n >= 1) return int(std::min<long>(n, kMaxThreads));

@@ -1,5 +1,6 @@
 #include "tilewright/device.h"
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -21,6 +22,7 @@ struct Registry {
   std::shared_mutex mutex;
   std::map<const void*, Context> contexts;
   uintptr_t last = uintptr_t{0x7477} << 48;
+  std::atomic<uint64_t> destroyed{0};  // handles so far
 };
 Registry& registry() {
   static Registry* r = new Registry;  // outlives every static object that may still destroy a handle
@@ -38,9 +40,16 @@ Status unknown_handle(Handle h) {
 
 Status check_handle(Handle h) {
   if (!h) return {};
+  // No lock while a thread keeps to one handle and none is destroyed.
+  thread_local const void* known = nullptr;
+  thread_local uint64_t known_at = 0;
   Registry& r = registry();
+  const uint64_t now = r.destroyed.load(std::memory_order_acquire);
+  if (known == h.get() && known_at == now) return {};
   std::shared_lock lock(r.mutex);
-  return r.contexts.count(h.get()) ? Status{} : unknown_handle(h);
+  if (!r.contexts.count(h.get())) return unknown_handle(h);
+  known = h.get(), known_at = now;
+  return {};
 }
 
 error_t create_handle(Handle* handle) {
@@ -57,7 +66,9 @@ error_t destroy_handle(Handle h) {
   if (!h) return {};
   Registry& r = registry();
   std::unique_lock lock(r.mutex);
-  return r.contexts.erase(h.get()) ? Status{} : unknown_handle(h);
+  if (!r.contexts.erase(h.get())) return unknown_handle(h);
+  r.destroyed.fetch_add(1, std::memory_order_release);
+  return {};
 }
 
 error_t set_stream(Handle h, void* stream) {

@@ -1,8 +1,8 @@
 // Executing, timing and recording plans. A call looks pointers up, checks them and launches; nothing is planned here.
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 
+#include "base/environment.h"
 #include "base/result.h"
 #include "frontend/builder.h"
 #include "frontend/handle.h"
@@ -121,10 +121,7 @@ Status check_hazards(const ir::Graph& g, const Executable& e, const Bindings& bi
 }
 
 bool verify_wanted(const Description& d) {
-  static const bool everywhere = [] {
-    const char* v = std::getenv("TILEWRIGHT_VERIFY");
-    return v && *v == '1';
-  }();
+  static const bool everywhere = kVerify.is_one();
   return d.verify || everywhere;
 }
 

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <ostream>
 
+#include "base/environment.h"
 #include "base/result.h"
 #include "frontend/builder.h"
 #include "frontend/graph_json.h"
@@ -393,8 +393,7 @@ error_t Graph::deserialize(const Json& json) {
 
 error_t Graph::deserialize(Handle handle, const std::vector<uint8_t>& bytes) {
   TW_RETURN_IF_BAD(check_handle(handle));
-  const char* strict = std::getenv("TILEWRIGHT_STRICT_PLANS");
-  return load_plan_file(*impl_, bytes, strict && *strict == '1' ? Loading::Strict : Loading::Lenient);
+  return load_plan_file(*impl_, bytes, kStrictPlans.is_one() ? Loading::Strict : Loading::Lenient);
 }
 
 }  // namespace tilewright::graph

@@ -88,8 +88,9 @@ void reference(RefContext& c) {
                   k_end = size_of(c, kK, bi, k_size);
     std::vector<double> sum(size_t(n_size), 0), magnitude(sum), error(sum);
     for (int64_t k = 0; k < k_size; ++k) {
-      const double av = m < m_end && k < k_end ? a.values[size_t(a0 + k)] : pad;
-      const double ae = a.errors.empty() ? 0 : a.errors[size_t(a0 + k)];
+      const bool given = m < m_end && k < k_end;
+      const double av = given ? a.values[size_t(a0 + k)] : pad;
+      const double ae = given && !a.errors.empty() ? a.errors[size_t(a0 + k)] : 0;
       const double* bv = b.values.data() + b0 + k * n_size;
       const int64_t inside = k < k_end ? n_end : 0;
       for (int64_t n = 0; n < inside; ++n) sum[size_t(n)] += av * bv[n];

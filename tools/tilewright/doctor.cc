@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/environment.h"
 #include "base/thread_pool.h"
 #include "plan/engine.h"
 #include "table.h"
@@ -127,15 +128,12 @@ double meminfo_bytes(const std::string& key) {
   return 0;
 }
 
-struct VariableRow {
-  const char *name, *meaning;
-};
-constexpr VariableRow kVariables[] = {
-    {"TILEWRIGHT_NUM_THREADS", "threads of the CPU engines"},
-    {"TILEWRIGHT_VERIFY", "1: every execute is compared with the exact reference"},
-    {"TILEWRIGHT_STRICT_PLANS", "1: a saved plan that does not fit this library is an error, not planned again"},
-    {"NO_COLOR", "set: no colours in this tool"},
-};
+// Those of the library, and the tool's own.
+std::vector<EnvironmentVariable> variables() {
+  std::vector<EnvironmentVariable> all(std::begin(kEnvironment), std::end(kEnvironment));
+  all.push_back({"NO_COLOR", "set: no colours in this tool"});
+  return all;
+}
 
 struct EngineLine {
   const Engine* engine;
@@ -181,8 +179,8 @@ int doctor(const DoctorOptions& options) {
                                 {"used", false},
                                 {"install", row.install}});
     }
-    for (const VariableRow& row : kVariables) {
-      const char* value = std::getenv(row.name);
+    for (const EnvironmentVariable& row : variables()) {
+      const char* value = row.value();
       j["environment"][row.name] = value ? ordered_json(value) : ordered_json();
     }
     std::cout << j.dump(2) << '\n';
@@ -227,8 +225,8 @@ int doctor(const DoctorOptions& options) {
   std::cout << '\n' << bold("Environment") << '\n';
   Table environment;
   environment.column("variable").column("value").column("meaning");
-  for (const VariableRow& row : kVariables) {
-    const char* value = std::getenv(row.name);
+  for (const EnvironmentVariable& row : variables()) {
+    const char* value = row.value();
     environment.row({row.name, value ? value : "(not set)", row.meaning});
   }
   std::cout << environment.text(2)

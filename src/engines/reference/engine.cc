@@ -6,32 +6,15 @@ namespace tilewright {
 namespace {
 
 // The evaluator's double-precision intermediates are its own memory; the plan needs no workspace.
-class ReferenceRun : public Executable {
- public:
-  explicit ReferenceRun(const ir::Graph& graph) : graph_(graph) {
-    steps_.push_back({fmt::format("reference, {} nodes", graph_.nodes.size()),
-                      [this](const Bindings& b, void*) { status_of_last_step() = evaluate(b); }});
-  }
-  Status run(const Bindings& b, void*) const override { return evaluate(b); }
-  int64_t workspace_bytes() const override { return 0; }
-  const std::vector<Step>& steps() const override { return steps_; }
-
- private:
-  static Status& status_of_last_step() {
-    static thread_local Status status;
-    return status;
-  }
-  Status evaluate(const Bindings& bindings) const {
-    // Nothing is written before everything is read, so outputs may share memory with inputs.
-    auto tensors = evaluate_reference(graph_, bindings);
-    if (!tensors) return tensors.status();
-    for (size_t i = 0; i < graph_.tensors.size(); ++i)
-      if (graph_.tensors[i].role == ir::Role::Output) store_reference((*tensors)[i], bindings[i]);
-    return {};
-  }
-  const ir::Graph graph_;
-  std::vector<Step> steps_;
-};
+Step evaluate_step(const ir::Graph& graph) {
+  return {fmt::format("reference, {} nodes", graph.nodes.size()), [graph](const Bindings& bindings, void*) {
+            // Nothing is written before everything is read, so outputs may share memory with inputs.
+            auto tensors = evaluate_reference(graph, bindings);
+            TW_CHECK(tensors);  // it misses only pointers, and those were checked
+            for (size_t i = 0; i < graph.tensors.size(); ++i)
+              if (graph.tensors[i].role == ir::Role::Output) store_reference((*tensors)[i], bindings[i]);
+          }};
+}
 
 class ReferenceProposal : public Proposal {
  public:
@@ -70,7 +53,7 @@ class ReferenceEngine : public Engine {
     return {std::make_unique<ReferenceProposal>(g), {}};
   }
   Result<std::unique_ptr<Executable>> load(const ir::Graph& g, const Artifact&, const Target&) const override {
-    return std::unique_ptr<Executable>(std::make_unique<ReferenceRun>(g));
+    return std::unique_ptr<Executable>(std::make_unique<StepList>(std::vector<Step>{evaluate_step(g)}, 0));
   }
 };
 

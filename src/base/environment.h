@@ -1,0 +1,26 @@
+// Every environment variable that the library reads. They are for debugging; each has another way to be said.
+#pragma once
+
+#include <cstdlib>
+
+namespace tilewright {
+
+struct EnvironmentVariable {
+  const char *name, *meaning;
+
+  const char* value() const { return std::getenv(name); }  // null: not set
+  bool is_one() const {
+    const char* v = value();
+    return v && v[0] == '1' && v[1] == 0;
+  }
+};
+
+inline constexpr EnvironmentVariable kNumThreads = {"TILEWRIGHT_NUM_THREADS", "threads of the CPU engines"};
+inline constexpr EnvironmentVariable kVerify = {"TILEWRIGHT_VERIFY",
+                                                "1: every execute is compared with the exact reference"};
+inline constexpr EnvironmentVariable kStrictPlans = {
+    "TILEWRIGHT_STRICT_PLANS", "1: a saved plan that does not fit this library is an error, not planned again"};
+
+inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify, kStrictPlans};
+
+}  // namespace tilewright
