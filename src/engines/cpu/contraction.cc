@@ -1,203 +1,168 @@
-// Matmul and the convolutions as one blocked matrix product. A task makes one tile of the result: it packs panels of A
-// and B for a slice of the sum, runs the micro-kernel over them, and with the sum complete evaluates the epilogue on
-// the tile while that is in the cache. Tiles are cut by shape alone and every sum is made by one task in order, so
-// results do not depend on the number of threads. Side reductions leave one partial result per tile, joined in order at
-// the end.
+// Matmul and the convolutions as one blocked matrix product. A task makes one tile of the result, a slice of the sums
+// at a time: the micro-kernel multiplies rows of A, read in place where memory allows, with panels of B, and with the
+// sums complete the epilogue runs on the rows while they are in the cache. Tiles are cut by shape alone and every sum
+// is made by one task in order, so results do not depend on the number of threads.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "base/numeric_types.h"
 #include "base/thread_pool.h"
+#include "engines/cpu/epilogue.h"
 #include "engines/cpu/gemm.h"
 #include "engines/cpu/kernel.h"
-#include "engines/cpu/packing.h"
-#include "engines/cpu/problem.h"
+#include "engines/cpu/row_source.h"
 
 namespace tilewright::cpu {
 namespace {
 
-using fuse::Instr;
-using fuse::PwOp;
-using Factors = std::array<int64_t, kMaxProblem>;
-
-constexpr int64_t kTileM = 192, kTileN = kLanes, kTileK = 256;
+constexpr int64_t kTileM = 192, kTileN = kLanes;
 constexpr int64_t kEnoughTiles = 16;
+constexpr int64_t kSliceElements = 128 * 1024;  // of B in a tile: half a megabyte of the second-level cache
+constexpr int64_t kWholeSlice = 256;            // sums that fill the micro-kernel well enough
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 template <class T>
 class Contraction : public Kernel {
  public:
-  Contraction(const fuse::FusedGraph& fused, const fuse::Region& region)
-      : fused_(fused), program_(region.program), side_(region.side), kernel_(micro_kernel<T>()) {
+  Contraction(const fuse::FusedGraph& fused, const fuse::Region& region) : fused_(fused) {
     const ir::Node& node = fused.graph.nodes[size_t(region.heavy)];
     problem_ = make_problem(fused.graph, node);
     int a = 0, b = 1;
     // The epilogue runs along the columns: rows and columns change roles where memory likes that better.
-    if (lane_cost_of('m') < lane_cost_of('n')) {
+    if (lane_cost_of('m', region.program) < lane_cost_of('n', region.program)) {
       exchange(problem_);
       std::swap(a, b);
     }
-    sort_group(problem_, 'm', result_strides());
-    sort_group(problem_, 'n', result_strides());
+    sort_group(problem_, 'm', result_strides(region.program));
+    sort_group(problem_, 'n', result_strides(region.program));
     sort_group(problem_, 'k', main_strides(0, region.operand[size_t(a)]));
-    m_ = problem_.size('m'), n_ = problem_.size('n'), k_ = problem_.size('k'), batch_ = problem_.size('b');
+    tiling_.m = problem_.size('m'), tiling_.n = problem_.size('n'), tiling_.batch = problem_.size('b');
+    k_ = problem_.size('k');
     batch_index_.set(problem_, 'b');
-    row_.set(problem_, 'm');
-    column_.set(problem_, 'n');
-    cut_tiles();
+    choose_kernel();
+    by_rows_ = rows_.prepare(problem_, region.operand[size_t(a)], kernel_.mr);
     packer_[0].prepare(problem_, 0, 'm', region.operand[size_t(a)], kernel_.mr);
     packer_[1].prepare(problem_, 1, 'n', region.operand[size_t(b)], kernel_.nr);
-    make_epilogue();
-    make_sides();
+    cut();
+    epilogue_.prepare(region, problem_, tiling_);
   }
 
-  int64_t scratch_bytes() const override { return side_scratch_ * int64_t(sizeof(double)); }
+  int64_t scratch_bytes() const override { return packed_bytes() + epilogue_.scratch_bytes(); }
 
   void run(const Memory& memory, char* scratch) const override {
-    if (batch_ * m_ * n_ == 0) return finish_sides(memory, reinterpret_cast<double*>(scratch));
-    void* base[3][kMaxAccesses];
-    resolve(memory, packer_[0].program(), base[0]);
-    resolve(memory, packer_[1].program(), base[1]);
-    resolve(memory, program_, base[2]);
-    double* const partial = reinterpret_cast<double*>(scratch);
-    parallel_for(batch_ * m_tiles_ * n_tiles_, [&](int64_t tile) { Tile(*this, memory, base, partial).compute(tile); });
-    finish_sides(memory, partial);
+    double* const partial = reinterpret_cast<double*>(scratch + packed_bytes());
+    if (tiling_.batch * tiling_.m * tiling_.n > 0) {
+      Launch launch(memory, reinterpret_cast<T*>(scratch), partial);
+      resolve(memory, packer_[0].program(), launch.base[0]);
+      resolve(memory, packer_[1].program(), launch.base[1]);
+      resolve(memory, epilogue_.program(), launch.base[2]);
+      launch.by_rows = by_rows_ && rows_.reads(launch.base[0][0]);
+      launch.plain = epilogue_.is_plain() && is_native<T>(kNativeType<T>, launch.base[2][0]);
+      if (shared_b_) pack_all(launch);
+      parallel_for(tiling_.count(), [&](int64_t tile) { Tile(*this, launch).compute(tile); });
+    }
+    epilogue_.finish(memory, partial);
   }
 
   std::string describe() const override {
-    return fmt::format("{} x {} x {} (batch {}) in tiles of {} x {}, sums in slices of {}, micro-tile {} x {}{}", m_,
-                       n_, k_, batch_, tile_m_, tile_n_, tile_k_, kernel_.mr, kernel_.nr,
-                       sizeof(T) == 8 ? ", in double" : "");
+    return fmt::format(
+        "{} x {} x {} (batch {}) in tiles of {} x {}, {} slice{} of the sums, micro-tile {} x {}, A {}, B {}{}",
+        tiling_.m, tiling_.n, k_, tiling_.batch, tiling_.tile_m, tiling_.tile_n, slices_.size(),
+        slices_.size() == 1 ? "" : "s", kernel_.mr, kernel_.nr, by_rows_ ? "by rows" : "packed per tile",
+        shared_b_ ? "packed once" : "packed per tile", sizeof(T) == 8 ? ", in double" : "");
   }
 
  private:
-  struct Side {
-    bool m_folded = false, n_folded = false;
-    std::vector<int> kept_batch;  // problem dims
-    int64_t per_tile = 1;         // doubles of a tile's partial result
-    int64_t offset = 0;           // of the partial results
-    int64_t outputs = 1, out_offset = 0;
-    Factors out_stride = {};    // in memory
-    Factors index_stride = {};  // in the joined results
+  // One execute.
+  struct Launch {
+    Launch(const Memory& m, T* packed, double* partial) : memory(m), packed(packed), partial(partial) {}
+    const Memory& memory;
+    void* base[3][kMaxAccesses];  // of A, B, the result
+    T* packed;                    // all of B
+    double* partial;
+    bool by_rows = false, plain = false;
   };
 
   // One task.
   class Tile {
    public:
-    Tile(const Contraction& c, const Memory& memory, void* const (*base)[kMaxAccesses], double* partial)
-        : c_(c), memory_(memory), base_(base), partial_(partial) {}
+    Tile(const Contraction& c, const Launch& launch) : c_(c), launch_(launch), epilogue_(c.epilogue_) {}
 
     void compute(int64_t tile) {
       Cutter counter(nullptr);
       cut(counter);
       Cutter cutter(thread_scratch(counter.bytes()));
       cut(cutter);
-      n0_ = tile % c_.n_tiles_ * c_.tile_n_;
-      m0_ = tile / c_.n_tiles_ % c_.m_tiles_ * c_.tile_m_;
-      batch_ = tile / c_.n_tiles_ / c_.m_tiles_;
       tile_ = tile;
-      rows_ = std::min(c_.tile_m_, c_.m_ - m0_);
-      columns_ = std::min(c_.tile_n_, c_.n_ - n0_);
-      std::fill_n(index_, kMaxProblem, 0);
-      multiply();
-      epilogue();
+      m0_ = c_.tiling_.m0(tile), n0_ = c_.tiling_.n0(tile);
+      rows_ = std::min(c_.tiling_.tile_m, c_.tiling_.m - m0_);
+      columns_ = std::min(c_.tiling_.tile_n, c_.tiling_.n - n0_);
+      batch_ = c_.tiling_.batch_of(tile);
+      epilogue_.start(tile, launch_.memory, launch_.base[2], launch_.partial);
+      for (size_t s = 0; s < c_.slices_.size(); ++s) multiply(s);
     }
 
    private:
     void cut(Cutter& c) {
-      sum_ = c.template take<T>(c_.tile_m_ * c_.tile_n_);
-      left_ = c.template take<T>(c_.tile_m_ * c_.tile_k_);
-      right_ = c.template take<T>(c_.tile_n_ * c_.tile_k_);
-      packing_ = c.template take<char>(std::max(c_.packer_[0].scratch_bytes(c_.tile_m_, c_.tile_k_),
-                                                c_.packer_[1].scratch_bytes(c_.tile_n_, c_.tile_k_)));
-      const int64_t accesses = int64_t(c_.program_.access.size());
-      frame_.value = c.template take<const T*>(int64_t(c_.program_.code.size()));
-      frame_.buffers = c.template take<T>(int64_t(c_.slots_) * kLanes);
-      offset_ = c.template take<int64_t>(accesses);
-      row_offset_ = c.template take<int64_t>(accesses);
+      const int64_t mr = c_.kernel_.mr;
+      const Tiling& t = c_.tiling_;
+      sum_ = c.template take<T>((c_.slices_.size() == 1 ? mr : t.tile_m) * t.tile_n);
+      if (!c_.shared_b_) right_ = c.template take<T>(t.tile_n * c_.most_ks_);
+      left_ = c.template take<T>((launch_.by_rows ? mr : t.tile_m) * c_.most_ks_);
+      pointer_ = c.template take<const T*>(mr * c_.most_runs_);
+      spot_ = c.template take<Spot>(mr);
+      packing_ = c.template take<char>(c_.packing_bytes());
+      epilogue_.cut(c);
     }
 
-    void multiply() {
-      std::fill_n(sum_, c_.tile_m_ * c_.tile_n_, T(0));
-      c_.batch_index_.decode(batch_, index_);
-      const int64_t m_end = size_of(c_.problem_.m_end, c_.m_), n_end = size_of(c_.problem_.n_end, c_.n_);
-      const int64_t k_end = size_of(c_.problem_.k_end, c_.k_);
-      const T padding = T(c_.problem_.padding);
-      for (int64_t k = 0; k < c_.k_; k += c_.tile_k_) {
-        const int64_t ks = std::min(c_.tile_k_, c_.k_ - k);
-        c_.packer_[0].pack(memory_, base_[0], {m0_, rows_, k, ks, m_end, k_end}, padding, index_, packing_, left_);
-        std::fill_n(index_, kMaxProblem, 0);
-        c_.batch_index_.decode(batch_, index_);
-        c_.packer_[1].pack(memory_, base_[1], {n0_, columns_, k, ks, n_end, k_end}, padding, index_, packing_, right_);
-        std::fill_n(index_, kMaxProblem, 0);
-        c_.batch_index_.decode(batch_, index_);
-        const int64_t mr = c_.kernel_.mr, nr = c_.kernel_.nr;
-        for (int64_t j = 0; j < columns_; j += nr)
-          for (int64_t i = 0; i < rows_; i += mr)
-            c_.kernel_.run(left_ + i * ks, right_ + j * ks, ks, sum_ + i * c_.tile_n_ + j, c_.tile_n_);
+    void multiply(size_t slice) {
+      const SumSlice& s = c_.slices_[slice];
+      const T* const b = c_.shared_b_ ? c_.packed_at(launch_, batch_, n0_, s) : pack(1, n0_, columns_, s, right_);
+      if (!launch_.by_rows) pack(0, m0_, rows_, s, left_);
+      for (int64_t i = 0; i < rows_; i += c_.kernel_.mr) multiply_rows(slice, i, b);
+    }
+
+    T* pack(int operand, int64_t row, int64_t rows, const SumSlice& s, T* to) {
+      c_.pack(launch_, operand, batch_, row, rows, s, packing_, to);
+      return to;
+    }
+
+    // One micro-tile's height of the tile.
+    void multiply_rows(size_t slice, int64_t i, const T* b) {
+      const SumSlice& s = c_.slices_[slice];
+      const int64_t mr = c_.kernel_.mr, nr = c_.kernel_.nr, rows = std::min(mr, rows_ - i);
+      int64_t runs = 1, len = s.ks, step = mr;
+      if (launch_.by_rows) {
+        runs = s.runs, len = s.len, step = c_.rows_.step();
+        const Walk& walk = c_.rows_.walk();
+        int64_t index[kMaxProblem] = {};
+        c_.batch_index_.decode(batch_, index);
+        walk.points(m0_ + i, rows, walk.batch_offset(index), spot_);
+        c_.rows_.point(launch_.base[0][0], spot_, rows, s, left_, pointer_);
+      } else {
+        for (int64_t r = 0; r < mr; ++r) pointer_[r] = left_ + i * s.ks + r;
       }
-    }
-
-    int64_t size_of(ir::TensorId t, int64_t full) const {
-      if (t == ir::kNone) return full;
-      const ir::Tensor& tensor = c_.fused_.graph.tensor(t);
-      const double v = tensor.value ? ir::scalar_value(*tensor.value)
-                                    : load_element(memory_.tensor(t), tensor.storage_type(),
-                                                   offset_of_linear(batch_, tensor.view()));
-      return std::clamp<int64_t>(int64_t(v), 0, full);
-    }
-
-    void epilogue() {
-      frame_.memory = base_[2];
-      frame_.tensors = &memory_;
-      frame_.offset = offset_;
-      frame_.lane_stride = c_.lane_stride_.data();
-      frame_.n = kLanes;
-      run_ops(c_.uniform_, frame_);
-      for (const Side& s : c_.sides_)
-        std::fill_n(partial_ + s.offset + tile_ * s.per_tile, s.per_tile,
-                    fuse::reduction_start(c_.side_[size_t(&s - c_.sides_.data())].mode));
-      const size_t accesses = c_.program_.access.size();
-      for (int64_t i = 0; i < rows_; ++i) {
-        c_.row_.decode(m0_ + i, index_);
-        for (int64_t j = 0; j < columns_;) {
-          c_.column_.decode(n0_ + j, index_);
-          const int64_t lane = c_.lane_ < 0 ? 0 : index_[c_.lane_];
-          const int64_t n = std::min(columns_ - j, c_.lane_extent_ - lane);
-          for (size_t a = 0; a < accesses; ++a) {
-            int64_t at = c_.program_.access[a].offset;
-            for (size_t d = 0; d < c_.problem_.dims.size(); ++d) at += index_[d] * c_.strides_[a][d];
-            offset_[a] = at;
-          }
-          frame_.n = n;
-          frame_.value[c_.in_] = sum_ + i * c_.tile_n_ + j;
-          run_ops(c_.ops_, frame_);
-          for (size_t s = 0; s < c_.sides_.size(); ++s) fold(c_.sides_[s], c_.side_[s], i, j, n);
-          j += n;
-        }
+      const bool last = slice + 1 == c_.slices_.size();
+      const bool straight = launch_.plain && rows == mr && columns_ % nr == 0;
+      T* sum = sum_ + (c_.slices_.size() == 1 ? 0 : i * c_.tiling_.tile_n);
+      int64_t ld = c_.tiling_.tile_n;
+      if (straight) {
+        sum = c_.epilogue_.plain_address(launch_.base[2], batch_, m0_ + i, n0_);
+        ld = c_.epilogue_.plain_row_stride();
       }
-    }
-
-    void fold(const Side& s, const fuse::SideReduction& side, int64_t i, int64_t j, int64_t n) {
-      double* const to = partial_ + s.offset + tile_ * s.per_tile;
-      const T* const x = frame_.value[side.value];
-      const LaneOps<T>& lanes = lane_ops<T>();
-      const int64_t row = s.m_folded ? 0 : i;
-      if (s.n_folded) to[row] = lanes.fold(side.mode, x, n, to[row]);
-      else lanes.fold_lanes(side.mode, x, n, to + row * c_.tile_n_ + j);
+      for (int64_t j = 0; j < columns_; j += nr)
+        c_.kernel_.run(pointer_, runs, len, step, b + j * s.ks, nr, sum + j, ld, slice > 0);
+      if (last && !straight) epilogue_.apply(sum, ld, i, rows);
     }
 
     const Contraction& c_;
-    const Memory& memory_;
-    void* const (*base_)[kMaxAccesses];
-    double* partial_;
-    Frame<T> frame_;
-    T *sum_, *left_, *right_;
-    char* packing_;
-    int64_t *offset_, *row_offset_;
-    int64_t index_[kMaxProblem];
+    const Launch& launch_;
+    typename Epilogue<T>::Tile epilogue_;
+    T *sum_ = nullptr, *left_ = nullptr, *right_ = nullptr;
+    const T** pointer_ = nullptr;
+    Spot* spot_ = nullptr;
+    char* packing_ = nullptr;
     int64_t tile_ = 0, batch_ = 0, m0_ = 0, n0_ = 0, rows_ = 0, columns_ = 0;
   };
 
@@ -207,30 +172,30 @@ class Contraction : public Kernel {
   }
 
   // What lanes along the fastest dim of a group would cost the epilogue.
-  double lane_cost_of(char group) {
-    sort_group(problem_, group, result_strides());
+  double lane_cost_of(char group, const fuse::PwProgram& program) {
+    sort_group(problem_, group, result_strides(program));
     const std::vector<int> dims = problem_.dims_of(group);
     const int dim = dims.back();
     double cost = 24.0 / double(std::clamp<int64_t>(problem_.dims[size_t(dim)].extent, 1, kLanes));
-    for (const fuse::Access& a : program_.access)
+    for (const fuse::Access& a : program.access)
       if (a.tensor != ir::kNone) cost += lane_cost(problem_strides(problem_, a)[size_t(dim)]);
     return cost;
   }
 
   // The layout that the result is stored in.
-  Factors result_strides() const {
-    for (const Instr& i : program_.code)
-      if (i.op == PwOp::Store) return problem_strides(problem_, program_.access[size_t(i.access)]);
+  Factors result_strides(const fuse::PwProgram& program) const {
+    for (const fuse::Instr& i : program.code)
+      if (i.op == fuse::PwOp::Store) return problem_strides(problem_, program.access[size_t(i.access)]);
     fuse::Access a;  // nothing is stored but reductions
-    a.stride = row_major_strides(program_.domain);
+    a.stride = row_major_strides(program.domain);
     return problem_strides(problem_, a);
   }
 
   Factors main_strides(int operand, const fuse::PwProgram& p) const {
     Factors best = {};
     int most = -1;
-    for (const Instr& i : p.code) {
-      if (i.op != PwOp::Load) continue;
+    for (const fuse::Instr& i : p.code) {
+      if (i.op != fuse::PwOp::Load) continue;
       const Factors s = operand_strides(problem_, operand, p.access[size_t(i.access)]);
       const int moving = int(std::count_if(s.begin(), s.end(), [](int64_t v) { return v != 0; }));
       if (moving > most) most = moving, best = s;
@@ -238,147 +203,104 @@ class Contraction : public Kernel {
     return best;
   }
 
-  void cut_tiles() {
-    const auto cut = [](int64_t n, int64_t target, int64_t unit) {
+  // The micro-tile that wastes least at the edges of the result.
+  void choose_kernel() {
+    const auto& kernels = micro_kernels<T>();
+    double best = 0;
+    for (const MicroKernel<T>& k : kernels) {
+      const double area = double(round_up(tiling_.m, k.mr)) * double(round_up(tiling_.n, k.nr));
+      if (best != 0 && area >= 0.97 * best) continue;
+      best = area;
+      kernel_ = k;
+    }
+  }
+
+  void cut() {
+    const auto pieces = [](int64_t n, int64_t target, int64_t unit) {
       const int64_t tiles = std::max<int64_t>(1, (n + target - 1) / target);
       return std::max(unit, round_up((n + tiles - 1) / tiles, unit));
     };
+    const int64_t mr = kernel_.mr, nr = kernel_.nr, most_n = kTileN / nr * nr;
+    Tiling& t = tiling_;
     int64_t target_m = kTileM, target_n = kTileN;
     for (;;) {
-      tile_m_ = cut(m_, target_m, kernel_.mr);
-      tile_n_ = std::min<int64_t>(kTileN, cut(n_, target_n, kernel_.nr));
-      m_tiles_ = (m_ + tile_m_ - 1) / tile_m_;
-      n_tiles_ = (n_ + tile_n_ - 1) / tile_n_;
-      if (batch_ * m_tiles_ * n_tiles_ >= kEnoughTiles) break;
-      // Smaller tiles for more threads, as long as packing stays worth it.
-      if (target_n >= 2 * target_m && tile_n_ >= 2 * 64) target_n = tile_n_ / 2;
-      else if (tile_m_ >= 2 * 48) target_m = tile_m_ / 2;
-      else if (tile_n_ >= 2 * 64) target_n = tile_n_ / 2;
+      t.tile_m = pieces(t.m, target_m, mr);
+      t.tile_n = std::min(most_n, pieces(t.n, target_n, nr));
+      t.m_tiles = (t.m + t.tile_m - 1) / t.tile_m;
+      t.n_tiles = (t.n + t.tile_n - 1) / t.tile_n;
+      if (t.count() >= kEnoughTiles) break;
+      // Smaller tiles for more threads, as long as reading their operands stays worth it.
+      if (t.tile_m >= 2 * 48) target_m = t.tile_m / 2;
+      else if (t.tile_n >= 2 * 64) target_n = t.tile_n / 2;
       else break;
     }
-    tile_k_ = std::clamp<int64_t>(k_, 1, kTileK);
-  }
-
-  void make_epilogue() {
-    for (const fuse::Access& a : program_.access) strides_.push_back(problem_strides(problem_, a));
-    lane_ = column_.dims.back();
-    lane_extent_ = std::max<int64_t>(1, problem_.dims[size_t(lane_)].extent);
-    for (const Factors& s : strides_) lane_stride_.push_back(s[size_t(lane_)]);
-    std::vector<int> uniform, rest;
-    std::vector<bool> is_uniform(program_.code.size());
-    for (size_t k = 0; k < program_.code.size(); ++k) {
-      const Instr& i = program_.code[k];
-      if (i.op == PwOp::In) in_ = int(k);
-      bool u = i.op != PwOp::Load && i.op != PwOp::Index && i.op != PwOp::In && i.op != PwOp::Store;
-      for (int a : i.arg) u = u && (a < 0 || is_uniform[size_t(a)]);
-      is_uniform[k] = u;
-      (u ? uniform : rest).push_back(int(k));
-    }
-    std::stable_partition(rest.begin(), rest.end(), [&](int k) { return program_.code[size_t(k)].op != PwOp::Store; });
-    uniform_ = make_ops<T>(program_, uniform);
-    ops_ = make_ops<T>(program_, rest);
-    // What a side reduction folds must outlive the list: it keeps a buffer of its own.
-    BlockOps<T> folded;
-    for (const fuse::SideReduction& s : side_) folded.push_back(make_ops<T>(program_, {s.value})[0]);
-    slots_ = assign_slots<T>({&uniform_, &folded}, {&ops_}, int(program_.code.size()));
-    for (BlockOp<T>& op : ops_)
-      for (const BlockOp<T>& f : folded)
-        if (op.id == f.id) op.slot = f.slot;
-  }
-
-  void make_sides() {
-    int64_t at = 0;
-    for (const fuse::SideReduction& side : side_) {
-      Side s;
-      const auto folded = [&](int problem_dim) {
-        for (size_t d = 0; d < problem_.result.size(); ++d)
-          if (problem_.result[d][size_t(problem_dim)] != 0 && !(side.reduced >> d & 1) && program_.domain[d] != 1)
-            return false;
-        return true;
-      };
-      // The builder made sure that a group is folded as a whole or not at all; dims of one element fold either way.
-      const auto group_folded = [&](const GroupIndex& g) {
-        return std::all_of(g.dims.begin(), g.dims.end(),
-                           [&](int d) { return problem_.dims[size_t(d)].extent == 1 || folded(d); });
-      };
-      s.m_folded = group_folded(row_);
-      s.n_folded = group_folded(column_);
-      s.out_stride = problem_strides(problem_, side.out);
-      const auto keep = [&](int d) { s.index_stride[size_t(d)] = 1; };
-      for (int d : batch_index_.dims)
-        if (!folded(d)) keep(d);
-      if (!s.m_folded)
-        for (int d : row_.dims) keep(d);
-      if (!s.n_folded)
-        for (int d : column_.dims) keep(d);
-      for (size_t d = problem_.dims.size(); d-- > 0;)
-        if (s.index_stride[d]) s.index_stride[d] = s.outputs, s.outputs *= problem_.dims[d].extent;
-      s.per_tile = (s.m_folded ? 1 : tile_m_) * (s.n_folded ? 1 : tile_n_);
-      s.offset = at;
-      at += s.per_tile * batch_ * m_tiles_ * n_tiles_;
-      s.out_offset = at;
-      at += s.outputs;
-      sides_.push_back(s);
-    }
-    side_scratch_ = at;
-  }
-
-  // Joins the partial results of all tiles in order, and stores.
-  void finish_sides(const Memory& memory, double* scratch) const {
-    for (size_t k = 0; k < sides_.size(); ++k) {
-      const Side& s = sides_[k];
-      const fuse::SideReduction& side = side_[k];
-      double* const total = scratch + s.out_offset;
-      std::fill_n(total, s.outputs, fuse::reduction_start(side.mode));
-      int64_t index[kMaxProblem] = {};
-      const auto linear = [&](const Factors& stride) {
-        int64_t at = 0;
-        for (size_t d = 0; d < problem_.dims.size(); ++d) at += index[d] * stride[d];
-        return at;
-      };
-      for (int64_t tile = 0; tile < batch_ * m_tiles_ * n_tiles_; ++tile) {
-        const int64_t n0 = tile % n_tiles_ * tile_n_, m0 = tile / n_tiles_ % m_tiles_ * tile_m_;
-        batch_index_.decode(tile / n_tiles_ / m_tiles_, index);
-        const double* const from = scratch + s.offset + tile * s.per_tile;
-        const int64_t rows = s.m_folded ? 1 : std::min(tile_m_, m_ - m0);
-        const int64_t columns = s.n_folded ? 1 : std::min(tile_n_, n_ - n0);
-        for (int64_t i = 0; i < rows; ++i) {
-          row_.decode(s.m_folded ? 0 : m0 + i, index);
-          for (int64_t j = 0; j < columns; ++j) {
-            column_.decode(s.n_folded ? 0 : n0 + j, index);
-            double& t = total[linear(s.index_stride)];
-            t = fuse::reduction_join(side.mode, t, from[i * (s.n_folded ? 1 : tile_n_) + j]);
-          }
-        }
-      }
-      std::fill_n(index, kMaxProblem, 0);
-      void* const to = memory.root(side.out.tensor);
-      for (int64_t o = 0; o < s.outputs; ++o) {
-        for (size_t d = 0; d < problem_.dims.size(); ++d)
-          if (s.index_stride[d]) index[d] = o / s.index_stride[d] % problem_.dims[d].extent;
-        store_element(to, side.out.type, side.out.offset + linear(s.out_stride),
-                      fuse::reduction_finish(side.mode, total[o], side.count));
+    const int64_t most_ks = std::max(kWholeSlice, kSliceElements / t.tile_n);
+    if (by_rows_) {
+      slices_ = rows_.cut(k_, most_ks);
+    } else {
+      const int64_t count = std::max<int64_t>(1, (k_ + most_ks - 1) / most_ks), ks = (k_ + count - 1) / count;
+      for (int64_t k = 0; k == 0 || k < k_; k += std::max<int64_t>(1, ks)) {
+        const int64_t n = std::min(ks, k_ - k);
+        slices_.push_back({k, n, 0, 1, 0, n});
       }
     }
+    for (const SumSlice& s : slices_) most_ks_ = std::max(most_ks_, s.ks), most_runs_ = std::max(most_runs_, s.runs);
+    shared_b_ = t.m_tiles >= 4;
+  }
+
+  int64_t packed_columns() const { return tiling_.n_tiles * tiling_.tile_n; }
+  int64_t packed_bytes() const {
+    return shared_b_ ? round_up(tiling_.batch * packed_columns() * k_ * int64_t(sizeof(T)), 64) : 0;
+  }
+  T* packed_at(const Launch& launch, int64_t batch, int64_t n0, const SumSlice& s) const {
+    return launch.packed + batch * packed_columns() * k_ + n0 * k_ + s.k * tiling_.tile_n;
+  }
+  int64_t packing_bytes() const {
+    return std::max(packer_[0].scratch_bytes(tiling_.tile_m, most_ks_),
+                    packer_[1].scratch_bytes(tiling_.tile_n, most_ks_));
+  }
+
+  void pack_all(const Launch& launch) const {
+    const int64_t slices = int64_t(slices_.size());
+    parallel_for(tiling_.batch * tiling_.n_tiles * slices, [&](int64_t task) {
+      const SumSlice& s = slices_[size_t(task % slices)];
+      const int64_t n0 = task / slices % tiling_.n_tiles * tiling_.tile_n, batch = task / slices / tiling_.n_tiles;
+      pack(launch, 1, batch, n0, std::min(tiling_.tile_n, tiling_.n - n0), s, thread_scratch(packing_bytes()),
+           packed_at(launch, batch, n0, s));
+    });
+  }
+
+  void pack(const Launch& launch, int operand, int64_t batch, int64_t row, int64_t rows, const SumSlice& s,
+            char* scratch, T* to) const {
+    int64_t index[kMaxProblem] = {};
+    batch_index_.decode(batch, index);
+    const auto end = [&](ir::TensorId t, int64_t full) { return size_of(launch.memory, batch, t, full); };
+    const int64_t row_end = operand == 0 ? end(problem_.m_end, tiling_.m) : end(problem_.n_end, tiling_.n);
+    packer_[operand].pack(launch.memory, launch.base[operand], {row, rows, s.k, s.ks, row_end, end(problem_.k_end, k_)},
+                          T(problem_.padding), index, scratch, to);
+  }
+
+  int64_t size_of(const Memory& memory, int64_t batch, ir::TensorId t, int64_t full) const {
+    if (t == ir::kNone) return full;
+    const ir::Tensor& tensor = fused_.graph.tensor(t);
+    const double v =
+        tensor.value ? ir::scalar_value(*tensor.value)
+                     : load_element(memory.tensor(t), tensor.storage_type(), offset_of_linear(batch, tensor.view()));
+    return std::clamp<int64_t>(int64_t(v), 0, full);
   }
 
   const fuse::FusedGraph& fused_;
-  fuse::PwProgram program_;
-  std::vector<fuse::SideReduction> side_;
-  const MicroKernel<T>& kernel_;
   Problem problem_;
-  int64_t m_ = 0, n_ = 0, k_ = 0, batch_ = 1;
-  int64_t tile_m_ = 1, tile_n_ = 1, tile_k_ = 1, m_tiles_ = 1, n_tiles_ = 1;
-  GroupIndex batch_index_, row_, column_;
+  Tiling tiling_;
+  int64_t k_ = 0;
+  MicroKernel<T> kernel_ = {};
+  GroupIndex batch_index_;
+  RowSource<T> rows_;
+  bool by_rows_ = false, shared_b_ = false;
   Packer<T> packer_[2];
-  std::vector<Factors> strides_;  // of the epilogue's accesses, per problem dim
-  std::vector<int64_t> lane_stride_;
-  int lane_ = -1, in_ = -1;
-  int64_t lane_extent_ = 1;
-  BlockOps<T> uniform_, ops_;
-  int slots_ = 0;
-  std::vector<Side> sides_;
-  int64_t side_scratch_ = 0;
+  std::vector<SumSlice> slices_;
+  int64_t most_ks_ = 0, most_runs_ = 1;
+  Epilogue<T> epilogue_;
 };
 
 }  // namespace

@@ -1,49 +1,163 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engines/cpu/gemm.cc"
+// Arrays of vectors, which hold the tile, need vectors of a size that the compiler knows.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+// clang-format off
+#include <hwy/foreach_target.h>
+// clang-format on
+#include <hwy/highway.h>
+
+#include <algorithm>
+
 #include "engines/cpu/gemm.h"
 
-#pragma GCC optimize("O3")
+HWY_BEFORE_NAMESPACE();
+namespace tilewright::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
-namespace tilewright::cpu {
-namespace {
+// kMr rows of kNv vectors: they, kNv vectors of B and an element of A fill the registers.
+template <class T, int kMr, int kNv>
+struct Tile {
+  using D = hn::ScalableTag<T>;
+  hn::Vec<D> sum[kMr][kNv];
 
-namespace baseline {
-#include "engines/cpu/gemm-inl.h"
+  HWY_INLINE void clear() {
+#pragma GCC unroll 24
+    for (int i = 0; i < kMr; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < kNv; ++j) sum[i][j] = hn::Zero(D());
+  }
+  // One term of the sums: column `at` of the rows of A times a row of B.
+  HWY_INLINE void add(const T* const* rows, int64_t at, const T* b) {
+    const D d;
+    hn::Vec<D> right[kNv];
+#pragma GCC unroll 4
+    for (int j = 0; j < kNv; ++j) right[j] = hn::LoadU(d, b + j * int(hn::Lanes(d)));
+#pragma GCC unroll 24
+    for (int i = 0; i < kMr; ++i) {
+      const auto left = hn::Set(d, rows[i][at]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kNv; ++j) sum[i][j] = hn::MulAdd(left, right[j], sum[i][j]);
+    }
+  }
+  HWY_INLINE void store(T* c, int64_t ldc, bool accumulate) {
+    const D d;
+#pragma GCC unroll 24
+    for (int i = 0; i < kMr; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < kNv; ++j) {
+        T* const at = c + i * ldc + j * int(hn::Lanes(d));
+        hn::StoreU(accumulate ? hn::Add(hn::LoadU(d, at), sum[i][j]) : sum[i][j], d, at);
+      }
+  }
+};
+
+template <class T, int kMr, int kNv>
+void run(const T* const* rows, int64_t runs, int64_t len, int64_t step, const T* b, int64_t ldb, T* c, int64_t ldc,
+         bool accumulate) {
+  Tile<T, kMr, kNv> tile;
+  tile.clear();
+  for (int64_t r = 0; r < runs; ++r, rows += kMr) {
+    int64_t k = 0;
+    if (step == 1)
+      for (; k + 4 <= len; k += 4, b += 4 * ldb) {
+        tile.add(rows, k, b);
+        tile.add(rows, k + 1, b + ldb);
+        tile.add(rows, k + 2, b + 2 * ldb);
+        tile.add(rows, k + 3, b + 3 * ldb);
+      }
+    for (; k < len; ++k, b += ldb) tile.add(rows, k * step, b);
+  }
+  tile.store(c, ldc, accumulate);
 }
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define TILEWRIGHT_X86_SETS 1
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-namespace avx2 {
-#include "engines/cpu/gemm-inl.h"
+
+template <class T, int kMr, int kNv>
+void add(std::vector<MicroKernel<T>>& list) {
+  list.push_back({kMr, kNv * int(hn::Lanes(hn::ScalableTag<T>())), run<T, kMr, kNv>});
 }
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx2,fma,prefer-vector-width=512")
-namespace avx512 {
-#include "engines/cpu/gemm-inl.h"
-}
-#pragma GCC pop_options
-#endif
 
 template <class T>
-MicroKernel<T> best() {
-#ifdef TILEWRIGHT_X86_SETS
-  if (__builtin_cpu_supports("avx512f")) return avx512::make<T, 64, 12, 2>();  // 32 registers
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::make<T, 32, 6, 2>();  // 16
+std::vector<MicroKernel<T>> kernels() {
+  std::vector<MicroKernel<T>> list;
+#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON  // 32 registers
+  add<T, 6, 4>(list);
+  add<T, 8, 3>(list);
+  add<T, 12, 2>(list);
+  add<T, 14, 1>(list);
+#else  // 16
+  add<T, 4, 3>(list);
+  add<T, 6, 2>(list);
+  add<T, 12, 1>(list);
 #endif
-  return baseline::make<T, 16, 4, 2>();
+  return list;
 }
+std::vector<MicroKernel<float>> float_kernels() { return kernels<float>(); }
+std::vector<MicroKernel<double>> double_kernels() { return kernels<double>(); }
 
-}  // namespace
+#if HWY_TARGET == HWY_SCALAR
+void transpose4(const float* const* rows, int64_t from, int64_t to, float* out, int64_t pitch) {
+  for (int64_t k = from; k < to; ++k)
+    for (int i = 0; i < 4; ++i) out[k * pitch + i] = rows[i][k];
+}
+#else
+// Four rows: blocks of 4 x 4.
+void transpose4(const float* const* rows, int64_t from, int64_t to, float* out, int64_t pitch) {
+  const hn::FixedTag<float, 4> d;
+  const hn::FixedTag<double, 2> wide;
+  int64_t k = from;
+  for (; k + 4 <= to; k += 4) {
+    const auto a = hn::LoadU(d, rows[0] + k), b = hn::LoadU(d, rows[1] + k);
+    const auto c = hn::LoadU(d, rows[2] + k), e = hn::LoadU(d, rows[3] + k);
+    const auto ab = hn::BitCast(wide, hn::InterleaveLower(d, a, b)),
+               ce = hn::BitCast(wide, hn::InterleaveLower(d, c, e));
+    const auto AB = hn::BitCast(wide, hn::InterleaveUpper(d, a, b)),
+               CE = hn::BitCast(wide, hn::InterleaveUpper(d, c, e));
+    float* const at = out + k * pitch;
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab, ce)), d, at);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab, ce)), d, at + pitch);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, AB, CE)), d, at + 2 * pitch);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, AB, CE)), d, at + 3 * pitch);
+  }
+  for (; k < to; ++k)
+    for (int i = 0; i < 4; ++i) out[k * pitch + i] = rows[i][k];
+}
+#endif
+
+}  // namespace tilewright::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tilewright::cpu {
+
+HWY_EXPORT(float_kernels);
+HWY_EXPORT(double_kernels);
+HWY_EXPORT(transpose4);
 
 template <>
-const MicroKernel<float>& micro_kernel<float>() {
-  static const MicroKernel<float> kernel = best<float>();
-  return kernel;
+const std::vector<MicroKernel<float>>& micro_kernels<float>() {
+  static const auto list = HWY_DYNAMIC_DISPATCH(float_kernels)();
+  return list;
 }
 template <>
-const MicroKernel<double>& micro_kernel<double>() {
-  static const MicroKernel<double> kernel = best<double>();
-  return kernel;
+const std::vector<MicroKernel<double>>& micro_kernels<double>() {
+  static const auto list = HWY_DYNAMIC_DISPATCH(double_kernels)();
+  return list;
+}
+
+void transpose(const float* const* rows, int64_t count, int64_t length, float* out, int64_t pitch) {
+  constexpr int64_t kBlock = 64;  // what is written stays in the first-level cache until its lines are full
+  for (int64_t from = 0; from < length; from += kBlock) {
+    const int64_t to = std::min(length, from + kBlock);
+    int64_t i = 0;
+    for (; i + 4 <= count; i += 4) HWY_DYNAMIC_DISPATCH(transpose4)(rows + i, from, to, out + i, pitch);
+    for (; i < count; ++i)
+      for (int64_t k = from; k < to; ++k) out[k * pitch + i] = rows[i][k];
+  }
+}
+void transpose(const double* const* rows, int64_t count, int64_t length, double* out, int64_t pitch) {
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t k = 0; k < length; ++k) out[k * pitch + i] = rows[i][k];
 }
 
 }  // namespace tilewright::cpu
+#endif

@@ -1,19 +1,26 @@
-// The innermost piece of a contraction: a small tile of C += A B on packed panels.
+// The innermost pieces of a contraction, compiled for several instruction sets and picked at run time.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace tilewright::cpu {
 
+// A small tile of C += A B, held in registers while the sum runs.
 template <class T>
 struct MicroKernel {
   int mr, nr;  // rows and columns of the tile
-  // c[i * ldc + j] += sum over p < k of a[p * mr + i] * b[p * nr + j].
-  void (*run)(const T* a, const T* b, int64_t k, T* c, int64_t ldc);
+  // c[i * ldc + j] = or += sum over r < runs, k < len of rows[r * mr + i][k * step] * b[(r * len + k) * ldb + j].
+  void (*run)(const T* const* rows, int64_t runs, int64_t len, int64_t step, const T* b, int64_t ldb, T* c, int64_t ldc,
+              bool accumulate);
 };
 
-// The best one that the processor has.
+// Those of the best instruction set that the processor has, widest tile first. Each fills the registers.
 template <class T>
-const MicroKernel<T>& micro_kernel();
+const std::vector<MicroKernel<T>>& micro_kernels();
+
+// out[k * pitch + i] = rows[i][k] for i < count, k < length.
+void transpose(const float* const* rows, int64_t count, int64_t length, float* out, int64_t pitch);
+void transpose(const double* const* rows, int64_t count, int64_t length, double* out, int64_t pitch);
 
 }  // namespace tilewright::cpu

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/numeric_types.h"
+#include "engines/cpu/gemm.h"
 
 namespace tilewright::cpu {
 
@@ -43,6 +43,7 @@ void Packer<T>::prepare(const Problem& p, int operand, char side, const fuse::Pw
   }
   for (size_t d = 0; d < coordinates_.size() && lane_ >= 0; ++d)
     if (coordinates_[d].factor[size_t(lane_)] != 0) lane_dim_ = int(d);
+  walks_ = lane_in_k_ ? walk_.prepare(p, operand, side, 'k', program_) : walk_.prepare(p, operand, 'k', side, program_);
 
   std::vector<int> uniform, rest;
   std::vector<bool> is_uniform(program_.code.size());
@@ -67,6 +68,8 @@ void Packer<T>::cut(Cutter& c, int64_t rows, int64_t kc, Work& w) const {
   w.stride = c.template take<int64_t>(accesses);
   w.line = c.template take<T>(std::max(rows, int64_t(panel_) * kc));
   w.spread = c.template take<T>(kLanes);
+  w.row = c.template take<const T*>(panel_);
+  w.spot = c.template take<Spot>(std::max<int64_t>(panel_, kc));
 }
 
 template <class T>
@@ -89,8 +92,7 @@ void Packer<T>::evaluate(Work& w, const int64_t* coordinate, int64_t step, int64
   }
   if (plain_) {
     const fuse::Access& access = program_.access[0];
-    if constexpr (sizeof(T) == 4) load_floats(w.frame.memory[0], access.type, w.offset[0], w.stride[0], n, out);
-    else load_doubles(w.frame.memory[0], access.type, w.offset[0], w.stride[0], n, out);
+    load_values(w.frame.memory[0], access.type, w.offset[0], w.stride[0], n, out);
     return;
   }
   for (int64_t done = 0; done < n; done += kLanes) {
@@ -161,40 +163,117 @@ void Packer<T>::pack(const Memory& memory, void* const* base, const Range& r, T 
   Work w;
   Cutter cutter(scratch);
   cut(cutter, r.rows, r.ks, w);
+  if (walks_) {
+    const int64_t batch = walk_.batch_offset(index);
+    return lane_in_k_ ? pack_along_sums(base[0], r, batch, w, panels) : pack_along_rows(base[0], r, batch, w, panels);
+  }
   w.frame.memory = base;
   w.frame.offset = w.offset;
   w.frame.lane_stride = w.stride;
   w.frame.tensors = &memory;
   w.frame.n = kLanes;
   run_ops(uniform_, w.frame);
-  const int64_t panel_size = int64_t(panel_) * r.ks;
-  const int64_t panels_count = (r.rows + panel_ - 1) / panel_;
+  if (lane_ >= 0 && !lane_in_k_) compute_along_rows(r, padding, index, w, panels);
+  else compute_along_sums(r, padding, index, w, panels);
+}
 
-  if (lane_ >= 0 && !lane_in_k_) {  // all rows for one k at a time
-    for (int64_t k = 0; k < r.ks; ++k) {
-      k_.decode(r.k + k, index);
-      for (int64_t done = 0; done < r.rows;) {
-        row_.decode(r.row + done, index);
-        const int64_t n = std::min(r.rows - done, lane_extent_ - index[lane_]);
-        run(w, index, n, w.line + done);
-        done += n;
-      }
-      const int64_t inside = r.k + k < r.k_end ? std::clamp<int64_t>(r.row_end - r.row, 0, r.rows) : 0;
-      std::fill(w.line + inside, w.line + r.rows, padding);
-      for (int64_t p = 0; p < panels_count; ++p) {
-        T* const to = panels + p * panel_size + k * panel_;
-        const int64_t n = std::min<int64_t>(panel_, r.rows - p * panel_);
-        std::copy_n(w.line + p * panel_, n, to);
-        std::fill(to + n, to + panel_, T(0));
-      }
+// Pieces of the rows that lie in one panel and one segment, for all sums.
+template <class T>
+void Packer<T>::pack_along_rows(const void* memory, const Range& r, int64_t batch, Work& w, T* panels) const {
+  walk_.points(r.k, r.ks, batch, w.spot);
+  const int64_t length = walk_.length(), step = walk_.step();
+  const bool copies = is_native<T>(walk_.type(), memory) && step == 1 && !walk_.checked();
+  for (int64_t i = 0; i < r.rows;) {
+    const int64_t segment = (r.row + i) / length, lane = (r.row + i) % length;
+    const int64_t n = std::min({r.rows - i, length - lane, panel_ - i % panel_});
+    T* to = panels + i / panel_ * panel_ * r.ks + i % panel_;
+    i += n;
+    if (copies) {
+      const T* const from = static_cast<const T*>(memory) + walk_.run(Spot(), segment).at + lane;
+      for (int64_t k = 0; k < r.ks; ++k, to += panel_) std::copy_n(from + w.spot[k].at, n, to);
+      continue;
     }
-    return;
+    for (int64_t k = 0; k < r.ks; ++k, to += panel_) {
+      const Walk::Run run = walk_.run(w.spot[k], segment);
+      const int64_t from = std::clamp(run.from - lane, int64_t{0}, n), end = std::clamp(run.to - lane, from, n);
+      std::fill(to, to + from, T(0));
+      if (end > from) load_values(memory, walk_.type(), run.at + (lane + from) * step, step, end - from, to + from);
+      std::fill(to + end, to + n, T(0));
+    }
   }
-  for (int64_t p = 0; p < panels_count; ++p) {  // the rows of a panel, then their transpose
-    const int64_t rows = std::min<int64_t>(panel_, r.rows - p * panel_);
+  if (const int64_t rest = r.rows % panel_) {
+    T* to = panels + r.rows / panel_ * panel_ * r.ks;
+    for (int64_t k = 0; k < r.ks; ++k, to += panel_) std::fill(to + rest, to + panel_, T(0));
+  }
+}
+
+// The rows of a panel, then their transpose.
+template <class T>
+void Packer<T>::pack_along_sums(const void* memory, const Range& r, int64_t batch, Work& w, T* panels) const {
+  const int64_t length = walk_.length(), step = walk_.step();
+  const bool native = is_native<T>(walk_.type(), memory) && step == 1;
+  for (int64_t p = 0; p < r.rows; p += panel_, panels += panel_ * r.ks) {
+    const int64_t rows = std::min<int64_t>(panel_, r.rows - p);
+    walk_.points(r.row + p, rows, batch, w.spot);
     for (int64_t i = 0; i < rows; ++i) {
       T* const line = w.line + i * r.ks;
-      const int64_t row = r.row + p * panel_ + i;
+      w.row[i] = line;
+      for (int64_t k = 0; k < r.ks;) {
+        const int64_t lane = (r.k + k) % length, n = std::min(r.ks - k, length - lane);
+        const Walk::Run run = walk_.run(w.spot[i], (r.k + k) / length);
+        const int64_t from = std::clamp(run.from - lane, int64_t{0}, n), end = std::clamp(run.to - lane, from, n);
+        if (native && n == r.ks && from == 0 && end == n) {
+          w.row[i] = static_cast<const T*>(memory) + run.at + lane;
+        } else {
+          std::fill(line + k, line + k + from, T(0));
+          if (end > from)
+            load_values(memory, walk_.type(), run.at + (lane + from) * step, step, end - from, line + k + from);
+          std::fill(line + k + end, line + k + n, T(0));
+        }
+        k += n;
+      }
+    }
+    transpose_panel(w.row, rows, r.ks, panels);
+  }
+}
+
+template <class T>
+void Packer<T>::transpose_panel(const T* const* row, int64_t rows, int64_t ks, T* to) const {
+  transpose(row, rows, ks, to, panel_);
+  if (rows < panel_)
+    for (int64_t k = 0; k < ks; ++k) std::fill(to + k * panel_ + rows, to + (k + 1) * panel_, T(0));
+}
+
+// All rows for one sum at a time.
+template <class T>
+void Packer<T>::compute_along_rows(const Range& r, T padding, int64_t* index, Work& w, T* panels) const {
+  for (int64_t k = 0; k < r.ks; ++k) {
+    k_.decode(r.k + k, index);
+    for (int64_t done = 0; done < r.rows;) {
+      row_.decode(r.row + done, index);
+      const int64_t n = std::min(r.rows - done, lane_extent_ - index[lane_]);
+      run(w, index, n, w.line + done);
+      done += n;
+    }
+    const int64_t inside = r.k + k < r.k_end ? std::clamp<int64_t>(r.row_end - r.row, 0, r.rows) : 0;
+    std::fill(w.line + inside, w.line + r.rows, padding);
+    for (int64_t p = 0; p < r.rows; p += panel_) {
+      T* const to = panels + p * r.ks + k * panel_;
+      const int64_t n = std::min<int64_t>(panel_, r.rows - p);
+      std::copy_n(w.line + p, n, to);
+      std::fill(to + n, to + panel_, T(0));
+    }
+  }
+}
+
+template <class T>
+void Packer<T>::compute_along_sums(const Range& r, T padding, int64_t* index, Work& w, T* panels) const {
+  for (int64_t p = 0; p < r.rows; p += panel_, panels += panel_ * r.ks) {
+    const int64_t rows = std::min<int64_t>(panel_, r.rows - p);
+    for (int64_t i = 0; i < rows; ++i) {
+      T* const line = w.line + i * r.ks;
+      w.row[i] = line;
+      const int64_t row = r.row + p + i;
       row_.decode(row, index);
       for (int64_t done = 0; done < r.ks;) {
         k_.decode(r.k + done, index);
@@ -205,10 +284,7 @@ void Packer<T>::pack(const Memory& memory, void* const* base, const Range& r, T 
       const int64_t inside = row < r.row_end ? std::clamp<int64_t>(r.k_end - r.k, 0, r.ks) : 0;
       std::fill(line + inside, line + r.ks, padding);
     }
-    T* const to = panels + p * panel_size;
-    if (rows < panel_) std::fill_n(to, panel_size, T(0));
-    for (int64_t k = 0; k < r.ks; ++k)
-      for (int64_t i = 0; i < rows; ++i) to[k * panel_ + i] = w.line[i * r.ks + k];
+    transpose_panel(w.row, rows, r.ks, panels);
   }
 }
 

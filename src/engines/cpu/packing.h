@@ -1,9 +1,11 @@
-// Fills the panels that the micro-kernel reads with an operand's values: computed by the operand's program (a plain
-// load, mostly) a run of neighbouring elements at a time, zero where the problem's coordinates leave the tensor.
+// Fills the panels that the micro-kernel reads with an operand's values: zero where the problem's coordinates leave the
+// tensor. A plain load is copied along its walk; any other program is computed a run of neighbouring elements at a
+// time.
 #pragma once
 
+#include "base/numeric_types.h"
 #include "engines/cpu/block.h"
-#include "engines/cpu/problem.h"
+#include "engines/cpu/walk.h"
 
 namespace tilewright::cpu {
 
@@ -21,11 +23,25 @@ struct GroupIndex {
 };
 
 template <class T>
+constexpr DataType_t kNativeType = sizeof(T) == 4 ? DataType_t::FLOAT : DataType_t::DOUBLE;
+// Elements of that type at this address can be read where they are.
+template <class T>
+bool is_native(DataType_t type, const void* memory) {
+  return type == kNativeType<T> && reinterpret_cast<uintptr_t>(memory) % sizeof(T) == 0;
+}
+inline void load_values(const void* m, DataType_t t, int64_t at, int64_t stride, int64_t n, float* out) {
+  load_floats(m, t, at, stride, n, out);
+}
+inline void load_values(const void* m, DataType_t t, int64_t at, int64_t stride, int64_t n, double* out) {
+  load_doubles(m, t, at, stride, n, out);
+}
+
+template <class T>
 class Packer {
  public:
   // side: the group of the operand's rows, 'm' for A, 'n' for B.
   void prepare(const Problem&, int operand, char side, const fuse::PwProgram&, int panel);
-  // The program's access count, and scratch for a block of kc sums.
+  // Scratch for a block of `rows` rows and kc sums.
   int64_t scratch_bytes(int64_t rows, int64_t kc) const;
 
   struct Range {
@@ -36,6 +52,7 @@ class Packer {
   // index: digits of the batch dims, by problem dim; the rest of it is overwritten.
   void pack(const Memory&, void* const* base, const Range&, T padding, int64_t* index, char* scratch, T* panels) const;
   const fuse::PwProgram& program() const { return program_; }
+  int panel() const { return panel_; }
 
  private:
   struct Work {
@@ -43,8 +60,15 @@ class Packer {
     T* line;    // one run, or the rows of a panel
     T* spread;  // a run before its gaps
     int64_t *offset, *stride;
+    const T** row;  // of a panel
+    Spot* spot;
   };
   void cut(Cutter&, int64_t rows, int64_t kc, Work&) const;
+  void pack_along_rows(const void* memory, const Range&, int64_t batch, Work&, T* panels) const;
+  void pack_along_sums(const void* memory, const Range&, int64_t batch, Work&, T* panels) const;
+  void compute_along_rows(const Range&, T padding, int64_t* index, Work&, T* panels) const;
+  void compute_along_sums(const Range&, T padding, int64_t* index, Work&, T* panels) const;
+  void transpose_panel(const T* const* row, int64_t rows, int64_t ks, T* to) const;
   // n values along the lane dim from the point `index` on.
   void run(Work&, const int64_t* index, int64_t n, T* out) const;
   void evaluate(Work&, const int64_t* coordinate, int64_t step, int64_t n, T* out) const;
@@ -53,6 +77,8 @@ class Packer {
   fuse::PwProgram program_;
   GroupIndex row_, k_;
   int panel_ = 1;
+  Walk walk_;
+  bool walks_ = false;
   int lane_ = -1;      // the problem dim that runs go along; -1: single elements
   int lane_dim_ = -1;  // the tensor's dim that it moves along
   bool lane_in_k_ = true;

@@ -1,0 +1,231 @@
+#include "engines/cpu/epilogue.h"
+
+#include <algorithm>
+
+namespace tilewright::cpu {
+
+using fuse::Instr;
+using fuse::PwOp;
+
+template <class T>
+void Epilogue<T>::prepare(const fuse::Region& region, const Problem& problem, const Tiling& tiling) {
+  program_ = region.program;
+  side_ = region.side;
+  problem_ = problem;
+  tiling_ = tiling;
+  batch_index_.set(problem_, 'b');
+  row_.set(problem_, 'm');
+  column_.set(problem_, 'n');
+  for (const fuse::Access& a : program_.access) strides_.push_back(problem_strides(problem_, a));
+  lane_ = column_.dims.back();
+  lane_extent_ = std::max<int64_t>(1, problem_.dims[size_t(lane_)].extent);
+  for (const Factors& s : strides_) lane_stride_.push_back(s[size_t(lane_)]);
+  make_ops_lists();
+  make_sides();
+  make_plain();
+}
+
+template <class T>
+void Epilogue<T>::make_ops_lists() {
+  std::vector<int> uniform, rest;
+  std::vector<bool> is_uniform(program_.code.size());
+  for (size_t k = 0; k < program_.code.size(); ++k) {
+    const Instr& i = program_.code[k];
+    if (i.op == PwOp::In) in_ = int(k);
+    bool u = i.op != PwOp::Load && i.op != PwOp::Index && i.op != PwOp::In && i.op != PwOp::Store;
+    for (int a : i.arg) u = u && (a < 0 || is_uniform[size_t(a)]);
+    is_uniform[k] = u;
+    (u ? uniform : rest).push_back(int(k));
+  }
+  std::stable_partition(rest.begin(), rest.end(), [&](int k) { return program_.code[size_t(k)].op != PwOp::Store; });
+  uniform_ = make_ops<T>(program_, uniform);
+  ops_ = make_ops<T>(program_, rest);
+  // What a side reduction folds must outlive the list: it keeps a buffer of its own.
+  BlockOps<T> folded;
+  for (const fuse::SideReduction& s : side_) folded.push_back(make_ops<T>(program_, {s.value})[0]);
+  slots_ = assign_slots<T>({&uniform_, &folded}, {&ops_}, int(program_.code.size()));
+  for (BlockOp<T>& op : ops_)
+    for (const BlockOp<T>& f : folded)
+      if (op.id == f.id) op.slot = f.slot;
+}
+
+// Whether the dims of a group, taken as one index, move through memory in equal steps; which, in `stride`.
+bool is_affine(const Problem& p, const std::vector<int>& dims, const Factors& strides, int64_t* stride) {
+  int64_t count = 1;
+  *stride = 0;
+  for (size_t d = dims.size(); d-- > 0;) {
+    const int64_t extent = p.dims[size_t(dims[d])].extent, s = strides[size_t(dims[d])];
+    if (extent == 1) continue;
+    if (count == 1) *stride = s;
+    else if (s != *stride * count) return false;
+    count *= extent;
+  }
+  return true;
+}
+
+template <class T>
+void Epilogue<T>::make_plain() {
+  if (program_.code.size() != 2 || !side_.empty() || program_.code[1].op != PwOp::Store) return;
+  if (program_.access[0].type != kNativeType<T>) return;
+  int64_t column = 0;
+  plain_ = is_affine(problem_, column_.dims, strides_[0], &column) && (column == 1 || tiling_.n == 1) &&
+           is_affine(problem_, row_.dims, strides_[0], &plain_row_stride_);
+}
+
+template <class T>
+T* Epilogue<T>::plain_address(void* const* base, int64_t batch, int64_t row, int64_t column) const {
+  int64_t index[kMaxProblem] = {};
+  batch_index_.decode(batch, index);
+  int64_t at = program_.access[0].offset + row * plain_row_stride_ + column;
+  for (int d : batch_index_.dims) at += index[d] * strides_[0][size_t(d)];
+  return static_cast<T*>(base[0]) + at;
+}
+
+template <class T>
+void Epilogue<T>::make_sides() {
+  int64_t at = 0;
+  for (const fuse::SideReduction& side : side_) {
+    Side s;
+    const auto folded = [&](int problem_dim) {
+      for (size_t d = 0; d < problem_.result.size(); ++d)
+        if (problem_.result[d][size_t(problem_dim)] != 0 && !(side.reduced >> d & 1) && program_.domain[d] != 1)
+          return false;
+      return true;
+    };
+    // The builder made sure that a group is folded as a whole or not at all; dims of one element fold either way.
+    const auto group_folded = [&](const GroupIndex& g) {
+      return std::all_of(g.dims.begin(), g.dims.end(),
+                         [&](int d) { return problem_.dims[size_t(d)].extent == 1 || folded(d); });
+    };
+    s.m_folded = group_folded(row_);
+    s.n_folded = group_folded(column_);
+    s.out_stride = problem_strides(problem_, side.out);
+    const auto keep = [&](int d) { s.index_stride[size_t(d)] = 1; };
+    for (int d : batch_index_.dims)
+      if (!folded(d)) keep(d);
+    if (!s.m_folded)
+      for (int d : row_.dims) keep(d);
+    if (!s.n_folded)
+      for (int d : column_.dims) keep(d);
+    for (size_t d = problem_.dims.size(); d-- > 0;)
+      if (s.index_stride[d]) s.index_stride[d] = s.outputs, s.outputs *= problem_.dims[d].extent;
+    s.per_tile = (s.m_folded ? 1 : tiling_.tile_m) * (s.n_folded ? 1 : tiling_.tile_n);
+    s.offset = at;
+    at += s.per_tile * tiling_.count();
+    s.out_offset = at;
+    at += s.outputs;
+    sides_.push_back(s);
+  }
+  side_scratch_ = at;
+}
+
+// --- a tile ----------------------------------------------------------------------------------------------------------
+
+template <class T>
+void Epilogue<T>::Tile::cut(Cutter& c) {
+  frame_.value = c.template take<const T*>(int64_t(e_.program_.code.size()));
+  frame_.buffers = c.template take<T>(int64_t(e_.slots_) * kLanes);
+  offset_ = c.template take<int64_t>(int64_t(e_.program_.access.size()));
+}
+
+template <class T>
+void Epilogue<T>::Tile::start(int64_t tile, const Memory& memory, void* const* base, double* partial) {
+  tile_ = tile;
+  m0_ = e_.tiling_.m0(tile);
+  n0_ = e_.tiling_.n0(tile);
+  columns_ = std::min(e_.tiling_.tile_n, e_.tiling_.n - n0_);
+  partial_ = partial;
+  std::fill_n(index_, kMaxProblem, 0);
+  e_.batch_index_.decode(e_.tiling_.batch_of(tile), index_);
+  frame_.memory = base;
+  frame_.tensors = &memory;
+  frame_.offset = offset_;
+  frame_.lane_stride = e_.lane_stride_.data();
+  frame_.n = kLanes;
+  run_ops(e_.uniform_, frame_);
+  for (size_t s = 0; s < e_.sides_.size(); ++s)
+    std::fill_n(partial + e_.sides_[s].offset + tile * e_.sides_[s].per_tile, e_.sides_[s].per_tile,
+                fuse::reduction_start(e_.side_[s].mode));
+}
+
+template <class T>
+void Epilogue<T>::Tile::apply(const T* sums, int64_t ld, int64_t first, int64_t rows) {
+  const size_t accesses = e_.program_.access.size();
+  for (int64_t i = first; i < first + rows; ++i, sums += ld) {
+    e_.row_.decode(m0_ + i, index_);
+    for (int64_t j = 0; j < columns_;) {
+      e_.column_.decode(n0_ + j, index_);
+      const int64_t n = std::min(columns_ - j, e_.lane_extent_ - index_[e_.lane_]);
+      for (size_t a = 0; a < accesses; ++a) {
+        int64_t at = e_.program_.access[a].offset;
+        for (size_t d = 0; d < e_.problem_.dims.size(); ++d) at += index_[d] * e_.strides_[a][d];
+        offset_[a] = at;
+      }
+      frame_.n = n;
+      frame_.value[e_.in_] = sums + j;
+      run_ops(e_.ops_, frame_);
+      for (size_t s = 0; s < e_.sides_.size(); ++s) fold(s, i, j, n);
+      j += n;
+    }
+  }
+}
+
+template <class T>
+void Epilogue<T>::Tile::fold(size_t side, int64_t i, int64_t j, int64_t n) {
+  const Side& s = e_.sides_[side];
+  const ReductionMode_t mode = e_.side_[side].mode;
+  double* const to = partial_ + s.offset + tile_ * s.per_tile;
+  const T* const x = frame_.value[e_.side_[side].value];
+  const int64_t row = s.m_folded ? 0 : i;
+  if (s.n_folded) to[row] = lane_ops<T>().fold(mode, x, n, to[row]);
+  else lane_ops<T>().fold_lanes(mode, x, n, to + row * e_.tiling_.tile_n + j);
+}
+
+// --- the end ---------------------------------------------------------------------------------------------------------
+
+template <class T>
+void Epilogue<T>::finish(const Memory& memory, double* partial) const {
+  for (size_t s = 0; s < sides_.size(); ++s) finish_side(s, memory, partial);
+}
+
+template <class T>
+void Epilogue<T>::finish_side(size_t k, const Memory& memory, double* partial) const {
+  const Side& s = sides_[k];
+  const fuse::SideReduction& side = side_[k];
+  double* const total = partial + s.out_offset;
+  std::fill_n(total, s.outputs, fuse::reduction_start(side.mode));
+  int64_t index[kMaxProblem] = {};
+  const auto linear = [&](const Factors& stride) {
+    int64_t at = 0;
+    for (size_t d = 0; d < problem_.dims.size(); ++d) at += index[d] * stride[d];
+    return at;
+  };
+  for (int64_t tile = 0; tile < tiling_.count() && tiling_.m * tiling_.n > 0; ++tile) {
+    const int64_t n0 = tiling_.n0(tile), m0 = tiling_.m0(tile);
+    batch_index_.decode(tiling_.batch_of(tile), index);
+    const double* const from = partial + s.offset + tile * s.per_tile;
+    const int64_t rows = s.m_folded ? 1 : std::min(tiling_.tile_m, tiling_.m - m0);
+    const int64_t columns = s.n_folded ? 1 : std::min(tiling_.tile_n, tiling_.n - n0);
+    for (int64_t i = 0; i < rows; ++i) {
+      row_.decode(s.m_folded ? 0 : m0 + i, index);
+      for (int64_t j = 0; j < columns; ++j) {
+        column_.decode(s.n_folded ? 0 : n0 + j, index);
+        double& t = total[linear(s.index_stride)];
+        t = fuse::reduction_join(side.mode, t, from[i * (s.n_folded ? 1 : tiling_.tile_n) + j]);
+      }
+    }
+  }
+  std::fill_n(index, kMaxProblem, 0);
+  void* const to = memory.root(side.out.tensor);
+  for (int64_t o = 0; o < s.outputs; ++o) {
+    for (size_t d = 0; d < problem_.dims.size(); ++d)
+      if (s.index_stride[d]) index[d] = o / s.index_stride[d] % problem_.dims[d].extent;
+    store_element(to, side.out.type, side.out.offset + linear(s.out_stride),
+                  fuse::reduction_finish(side.mode, total[o], side.count));
+  }
+}
+
+template class Epilogue<float>;
+template class Epilogue<double>;
+
+}  // namespace tilewright::cpu

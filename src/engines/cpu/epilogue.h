@@ -1,0 +1,88 @@
+// What follows a contraction: its region's program on rows of the finished tile while they are in the cache, and the
+// side reductions, which leave one partial result per tile, joined in order at the end.
+#pragma once
+
+#include "engines/cpu/packing.h"
+
+namespace tilewright::cpu {
+
+using Factors = std::array<int64_t, kMaxProblem>;
+
+// How a result [batch, m, n] is cut into tiles, counted along n first.
+struct Tiling {
+  int64_t batch = 1, m = 0, n = 0;
+  int64_t tile_m = 1, tile_n = 1, m_tiles = 1, n_tiles = 1;
+
+  int64_t count() const { return batch * m_tiles * n_tiles; }
+  int64_t m0(int64_t tile) const { return tile / n_tiles % m_tiles * tile_m; }
+  int64_t n0(int64_t tile) const { return tile % n_tiles * tile_n; }
+  int64_t batch_of(int64_t tile) const { return tile / n_tiles / m_tiles; }
+};
+
+template <class T>
+class Epilogue {
+ public:
+  void prepare(const fuse::Region&, const Problem&, const Tiling&);
+  int64_t scratch_bytes() const { return side_scratch_ * int64_t(sizeof(double)); }
+  const fuse::PwProgram& program() const { return program_; }
+
+  // The program only stores the sums, as T and without gaps along n: the kernel may write them to memory itself.
+  bool is_plain() const { return plain_; }
+  int64_t plain_row_stride() const { return plain_row_stride_; }
+  T* plain_address(void* const* base, int64_t batch, int64_t row, int64_t column) const;
+
+  // One task's use of it.
+  class Tile {
+   public:
+    explicit Tile(const Epilogue& e) : e_(e) {}
+    void cut(Cutter&);
+    void start(int64_t tile, const Memory&, void* const* base, double* partial);
+    // Rows first .. first + rows of the tile. sums[i * ld + j]
+    void apply(const T* sums, int64_t ld, int64_t first, int64_t rows);
+
+   private:
+    void fold(size_t side, int64_t i, int64_t j, int64_t n);
+
+    const Epilogue& e_;
+    Frame<T> frame_;
+    int64_t* offset_ = nullptr;
+    int64_t index_[kMaxProblem] = {};
+    int64_t tile_ = 0, m0_ = 0, n0_ = 0, columns_ = 0;
+    double* partial_ = nullptr;
+  };
+
+  // Joins the partial results of all tiles in order, and stores.
+  void finish(const Memory&, double* partial) const;
+
+ private:
+  struct Side {
+    bool m_folded = false, n_folded = false;
+    int64_t per_tile = 1;  // doubles of a tile's partial result
+    int64_t offset = 0;    // of the partial results
+    int64_t outputs = 1, out_offset = 0;
+    Factors out_stride = {};    // in memory
+    Factors index_stride = {};  // in the joined results
+  };
+  void make_ops_lists();
+  void make_plain();
+  void make_sides();
+  void finish_side(size_t side, const Memory&, double* partial) const;
+
+  Problem problem_;
+  Tiling tiling_;
+  fuse::PwProgram program_;
+  std::vector<fuse::SideReduction> side_;
+  GroupIndex batch_index_, row_, column_;
+  std::vector<Factors> strides_;  // of the accesses, per problem dim
+  std::vector<int64_t> lane_stride_;
+  int lane_ = -1, in_ = -1;
+  int64_t lane_extent_ = 1;
+  BlockOps<T> uniform_, ops_;
+  int slots_ = 0;
+  std::vector<Side> sides_;
+  int64_t side_scratch_ = 0;
+  bool plain_ = false;
+  int64_t plain_row_stride_ = 0;
+};
+
+}  // namespace tilewright::cpu

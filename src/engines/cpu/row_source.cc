@@ -1,0 +1,73 @@
+#include "engines/cpu/row_source.h"
+
+#include <algorithm>
+
+namespace tilewright::cpu {
+
+template <class T>
+bool RowSource<T>::prepare(const Problem& problem, const fuse::PwProgram& program, int mr) {
+  mr_ = mr;
+  if (!walk_.prepare(problem, 0, 'm', 'k', program)) return false;
+  zeros_.assign(size_t(walk_.length()), T(0));
+  if (walk_.step() == 1) return walk_.length() >= 4 || walk_.segments() == 1;
+  // Along other strides rows can only be read in place, and only as one run.
+  return walk_.type() == kNativeType<T> && !walk_.checked() && walk_.segments() == 1;
+}
+
+template <class T>
+std::vector<SumSlice> RowSource<T>::cut(int64_t k, int64_t target) const {
+  const int64_t length = std::max<int64_t>(1, walk_.length());
+  std::vector<SumSlice> list;
+  if (length <= target) {
+    const int64_t most = target / length, slices = (walk_.segments() + most - 1) / most;
+    const int64_t runs = (walk_.segments() + slices - 1) / slices;
+    for (int64_t s = 0; s < walk_.segments(); s += runs) {
+      const int64_t n = std::min(runs, walk_.segments() - s);
+      list.push_back({s * length, n * length, s, n, 0, length});
+    }
+  } else {
+    const int64_t pieces = (length + target - 1) / target, len = (length + pieces - 1) / pieces;
+    for (int64_t s = 0; s < walk_.segments(); ++s)
+      for (int64_t from = 0; from < length; from += len) {
+        const int64_t n = std::min(len, length - from);
+        list.push_back({s * length + from, n, s, 1, from, n});
+      }
+  }
+  if (k == 0) list = {SumSlice()};
+  return list;
+}
+
+template <class T>
+void RowSource<T>::point(const void* memory, const Spot* spot, int64_t rows, const SumSlice& slice, T* stage,
+                         const T** out) const {
+  const bool native = is_native<T>(walk_.type(), memory) && (walk_.step() == 1 || !walk_.checked());
+  const T* const values = static_cast<const T*>(memory) + slice.from * walk_.step();
+  for (int64_t r = 0; r < slice.runs; ++r, out += mr_)
+    for (int64_t i = 0; i < mr_; ++i) {
+      if (i >= rows) {
+        out[i] = out[0];
+        continue;
+      }
+      const Walk::Run run = walk_.run(spot[i], slice.segment + r);
+      if (native && run.from <= slice.from && run.to >= slice.from + slice.len) {
+        out[i] = values + run.at;
+        continue;
+      }
+      const int64_t from = std::clamp<int64_t>(run.from - slice.from, 0, slice.len);
+      const int64_t end = std::clamp(run.to - slice.from, from, slice.len);
+      if (from == end) {
+        out[i] = zeros_.data();
+        continue;
+      }
+      T* const to = stage + (i * slice.runs + r) * slice.len;
+      out[i] = to;
+      std::fill(to, to + from, T(0));
+      load_values(memory, walk_.type(), run.at + slice.from + from, 1, end - from, to + from);
+      std::fill(to + end, to + slice.len, T(0));
+    }
+}
+
+template class RowSource<float>;
+template class RowSource<double>;
+
+}  // namespace tilewright::cpu

@@ -1,0 +1,38 @@
+// Operand A of a contraction as the micro-kernel reads it: pointers to rows. Where the values lie in memory as they are
+// they are read there; others are converted into a stage just before their use, while the first-level cache holds them.
+#pragma once
+
+#include "engines/cpu/packing.h"
+
+namespace tilewright::cpu {
+
+// A piece of the sums. In terms of the walk along them: lanes from .. from + len of `runs` segments from `segment` on.
+struct SumSlice {
+  int64_t k = 0, ks = 0;
+  int64_t segment = 0, runs = 1, from = 0, len = 0;
+};
+
+template <class T>
+class RowSource {
+ public:
+  // False: the operand must be packed.
+  bool prepare(const Problem&, const fuse::PwProgram&, int mr);
+  // Slices of about `target` sums.
+  std::vector<SumSlice> cut(int64_t k, int64_t target) const;
+
+  // False for memory that these rows cannot be read from: elements at odd addresses with gaps between them.
+  bool reads(const void* memory) const { return walk_.step() == 1 || is_native<T>(walk_.type(), memory); }
+  // The kernel's step.
+  int64_t step() const { return walk_.step(); }
+  int64_t stage_elements(const SumSlice& s) const { return mr_ * s.ks; }
+  const Walk& walk() const { return walk_; }
+  // Pointers for rows spot[0 .. rows): out[r * mr + i] to row i of run r; those beyond repeat the first.
+  void point(const void* memory, const Spot* spot, int64_t rows, const SumSlice&, T* stage, const T** out) const;
+
+ private:
+  Walk walk_;
+  int mr_ = 1;
+  std::vector<T> zeros_;
+};
+
+}  // namespace tilewright::cpu
