@@ -18,7 +18,11 @@ std::unique_ptr<Executable> plan_of(const ir::Graph& g) {
   auto step = cpu::make_attention_step(
       g, g.nodes[0], [](ir::TensorId id, const Bindings& bindings, void*) { return bindings[size_t(id)]; });
   EXPECT_TRUE(step) << step.status().err_msg;
-  return std::make_unique<StepList>(std::vector<Step>{*step}, 0);
+  return std::make_unique<StepList>(std::vector<Step>{{step->name,
+                                                       [run = step->run](const Bindings& bindings, void* workspace) {
+                                                         run(bindings, nullptr, static_cast<char*>(workspace));
+                                                       }}},
+                                    step->scratch_bytes);
 }
 
 void check(const ir::Graph& g, uint64_t seed, const std::string& what) {

@@ -13,8 +13,13 @@ namespace tilewright::cpu {
 using AddressOf = std::function<void*(ir::TensorId, const Bindings&, void* workspace)>;
 
 bool is_attention(const ir::Node&);
-// The step that runs an sdpa or sdpa_backward node. Scratch is kept per thread, so the step needs no workspace of its
-// own. The results do not depend on the number of threads.
-Result<Step> make_attention_step(const ir::Graph&, const ir::Node&, AddressOf address);
+// What runs an sdpa or sdpa_backward node. Beside its scratch, which grows with the sequences and never with the
+// scores, it keeps tiles per thread. The results do not depend on the number of threads.
+struct AttentionStep {
+  const char* name;
+  int64_t scratch_bytes;  // of the workspace
+  std::function<void(const Bindings&, void* workspace, char* scratch)> run;
+};
+Result<AttentionStep> make_attention_step(const ir::Graph&, const ir::Node&, AddressOf address);
 
 }  // namespace tilewright::cpu

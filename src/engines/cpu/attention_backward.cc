@@ -1,92 +1,137 @@
-// Attention backward. P is recomputed from Stats, tile by tile, in passes that each own what they write, so that no sum
-// depends on who finishes first: dQ by tiles of queries, dK and dV by tiles of keys, dBias by its own tiles, dSink by
-// heads.
+// Attention backward. P is recomputed from Stats, tile by tile, once: a task owns some tiles of keys of some heads,
+// makes their dK and dV, and adds what they give to dQ to sums of its own, which are joined in order at the end; so no
+// sum depends on who finishes first. dBias and dSink are made by passes of their own.
 #include "engines/cpu/attention_problem.h"
+#include "engines/cpu/block.h"
 
 namespace tilewright::cpu {
 namespace {
 
+// How a shape is cut. A task is one part of the tiles of keys, every parts-th one, for the query heads of one group:
+// neighbouring tiles have unlike work under a causal mask.
+struct Cut {
+  int64_t group;   // query heads that share heads of K and of V with no others
+  int64_t groups;  // of all batches
+  int64_t parts;
+  int64_t query_tiles, key_tiles;
+
+  explicit Cut(const ops::AttentionOptions& o) {
+    group = o.hq / std::gcd(o.hk, o.hv);
+    groups = o.b * (o.hq / group);
+    query_tiles = blocks_of(o.sq), key_tiles = blocks_of(o.skv);
+    const int64_t wanted = groups > 0 ? blocks_of(kEnoughTasks, groups) : 1;
+    parts = std::clamp<int64_t>(key_tiles, 1, std::min<int64_t>(wanted, 8));
+  }
+};
+
+// The workspace: lse and delta by query, dQ by part and query, and which of its tiles were written.
+template <class T>
+struct Workspace {
+  T *lse, *delta, *dq;
+  uint8_t* written;
+  int64_t bytes;
+
+  Workspace(const ops::AttentionOptions& o, const Cut& cut, char* base) {
+    Cutter cutter(base);
+    const int64_t queries = o.b * o.hq * o.sq;
+    lse = cutter.take<T>(queries), delta = cutter.take<T>(queries);
+    dq = cutter.take<T>(cut.parts * queries * padded(o.dqk));
+    written = cutter.take<uint8_t>(cut.parts * o.b * o.hq * cut.query_tiles);
+    bytes = cutter.bytes();
+  }
+};
+
 template <class T>
 class Backward {
  public:
-  explicit Backward(const AttentionRun<T>& run)
-      : run_(run), o_(run.o), p_(run.p), math_(tile_math<T>()), d_pad_(padded(o_.dqk)), v_pad_(padded(o_.dv)) {
+  Backward(const AttentionRun<T>& run, const Cut& cut, const Workspace<T>& workspace)
+      : run_(run),
+        o_(run.o),
+        p_(run.p),
+        cut_(cut),
+        work_(workspace),
+        math_(tile_math<T>()),
+        d_pad_(padded(o_.dqk)),
+        v_pad_(padded(o_.dv)) {
     q_ = run.memory(p_.q), k_ = run.memory(p_.k), v_ = run.memory(p_.v);
     o_in_ = run.memory(p_.o_in), d_out_ = run.memory(p_.d_out), stats_ = run.memory(p_.stats_in);
     for (size_t i = 0; i < p_.out.size(); ++i) out_[i] = p_.out[i] ? run.memory(p_.out[i]) : nullptr;
   }
 
-  // dQ of one tile of queries; scores transposed as in the forward.
-  void queries(int64_t b, int64_t h, int64_t i0) const {
-    const int64_t m = std::min(kTile, o_.sq - i0);
-    auto [k, v, rows, d_out, qt, dot, s, dp, f, dq] = TileScratch<T>::template get<10>(
-        {kTile * d_pad_, kTile * v_pad_, kTile * d_pad_, kTile * v_pad_, o_.dqk * kTile, o_.dv * kTile, kTile * kTile,
-         kTile * kTile, run_.drops() ? kTile * kTile : 0, kTile * d_pad_});
-    Rows r;
-    load_rows(b, h, i0, m, d_out, v, r);
-    run_.load(p_.q, q_, b, h, i0, m, o_.dqk, rows, d_pad_, run_.scale);
-    AttentionRun<T>::transpose(rows, m, o_.dqk, d_pad_, qt, kTile);
-    AttentionRun<T>::transpose(d_out, m, o_.dv, v_pad_, dot, kTile);
-    std::fill(dq, dq + kTile * d_pad_, T(0));
-    for (int64_t j0 = r.all.begin; j0 < r.all.end; j0 += kTile) {
-      const int64_t n = std::min(kTile, r.all.end - j0);
-      run_.load(p_.k, k_, b, o_.k_head(h), j0, n, o_.dqk, k, d_pad_);
-      run_.load(p_.v, v_, b, o_.v_head(h), j0, n, o_.dv, v, v_pad_);
-      math_.multiply(n, m, o_.dqk, {k, d_pad_, 1}, qt, kTile, s, kTile, false);
-      math_.multiply(n, m, o_.dv, {v, v_pad_, 1}, dot, kTile, dp, kTile, false);
-      run_.finish_scores({b, h, i0, m, j0, n, s, 1, kTile}, r.range);
-      if (run_.drops()) run_.dropout_factors({b, h, i0, m, j0, n, f, 1, kTile});
-      math_.gradient_step(n, m, s, dp, kTile, run_.drops() ? f : nullptr, r.lse, r.delta, true);
-      add_product(m, o_.dqk, n, {dp, 1, kTile}, k, d_pad_, dq);
+  // Stats and delta = sum dO O of one tile of queries.
+  void prepare(int64_t head, int64_t i0) const {
+    const int64_t m = std::min(kTile, o_.sq - i0), b = head / o_.hq, h = head % o_.hq;
+    const Tiles x = tiles();
+    const TileRows<T> d_out = run_.rows(p_.d_out, d_out_, b, h, i0, m, o_.dv, x.d_out, v_pad_);
+    const TileRows<T> o = run_.rows(p_.o_in, o_in_, b, h, i0, m, o_.dv, x.dv, v_pad_);
+    T *lse = work_.lse + head * o_.sq + i0, *delta = work_.delta + head * o_.sq + i0;
+    for (int64_t i = 0; i < m; ++i) {
+      lse[i] = T(run_.element(p_.stats_in, stats_, b, h, i0 + i));
+      T part[8] = {};
+      const T *y = d_out.at + i * d_out.ld, *z = o.at + i * o.ld;
+      int64_t d = 0;
+      for (; d + 8 <= o_.dv; d += 8)
+        for (int w = 0; w < 8; ++w) part[w] += y[d + w] * z[d + w];
+      for (; d < o_.dv; ++d) part[0] += y[d] * z[d];
+      delta[i] = ((part[0] + part[4]) + (part[1] + part[5])) + ((part[2] + part[6]) + (part[3] + part[7]));
     }
-    std::fill(r.lse, r.lse + kTile, run_.scale);
-    math_.scale_rows(m, o_.dqk, dq, d_pad_, r.lse);
-    // Queries that see nothing get 0 even where the scale is not finite.
-    for (int64_t i = 0; i < m; ++i)
-      if (r.range[i].empty()) std::fill(dq + i * d_pad_, dq + i * d_pad_ + o_.dqk, T(0));
-    store(ops::kOutDQ, b, h, i0, m, o_.dqk, dq, d_pad_);
   }
 
-  // dK of key head `kh` and dV of value head `vh` for one tile of keys; -1: not asked for. Both are read by the query
-  // heads [h_begin, h_end).
-  void keys(int64_t b, int64_t kh, int64_t vh, int64_t h_begin, int64_t h_end, int64_t j0) const {
-    const int64_t n = std::min(kTile, o_.skv - j0);
-    Scratch x = scratch();
-    std::fill(x.dk, x.dk + kTile * d_pad_, T(0));
-    std::fill(x.dv, x.dv + kTile * v_pad_, T(0));
-    int64_t k_loaded = -1, v_loaded = -1;
-    for (int64_t h = h_begin; h < h_end; ++h) {
-      load_keys(b, h, j0, n, x, k_loaded, v_loaded);
-      for (int64_t i0 = 0; i0 < o_.sq; i0 += kTile) {
-        const int64_t m = std::min(kTile, o_.sq - i0);
-        if (!gradients(b, h, i0, m, j0, n, x)) continue;
-        if (vh >= 0) add_product(n, o_.dv, m, {x.s, 1, kTile}, x.d_out, v_pad_, x.dv);
-        if (kh >= 0) add_product(n, o_.dqk, m, {x.dp, 1, kTile}, x.q, d_pad_, x.dk);
+  // dK, dV and the part of dQ of one task.
+  void keys(int64_t task) const {
+    const int64_t part = task % cut_.parts, unit = task / cut_.parts, per_batch = o_.hq / cut_.group;
+    const int64_t b = unit / per_batch, h_begin = unit % per_batch * cut_.group, h_end = h_begin + cut_.group;
+    std::fill_n(written(part, b, h_begin, 0), cut_.group * cut_.query_tiles, uint8_t{0});
+    for (int64_t tile = part; tile < cut_.key_tiles; tile += cut_.parts) {
+      const int64_t j0 = tile * kTile, n = std::min(kTile, o_.skv - j0);
+      Tiles x = tiles();
+      for (int64_t h = h_begin; h < h_end; ++h) {
+        const int64_t kh = o_.k_head(h), vh = o_.v_head(h);
+        if (h == h_begin || kh != o_.k_head(h - 1)) load_k(b, h, j0, n, x), std::fill_n(x.dk, kTile * d_pad_, T(0));
+        if (h == h_begin || vh != o_.v_head(h - 1)) load_v(b, h, j0, n, x), std::fill_n(x.dv, kTile * v_pad_, T(0));
+        for (int64_t i0 = 0; i0 < o_.sq; i0 += kTile) add(part, b, h, i0, j0, n, x);
+        if (h + 1 == h_end || kh != o_.k_head(h + 1)) {
+          scale(x.dk, n);
+          store(ops::kOutDK, b, kh, j0, n, o_.dqk, x.dk, d_pad_);
+        }
+        if (h + 1 == h_end || vh != o_.v_head(h + 1)) store(ops::kOutDV, b, vh, j0, n, o_.dv, x.dv, v_pad_);
       }
     }
-    if (kh >= 0) store(ops::kOutDK, b, kh, j0, n, o_.dqk, x.dk, d_pad_);
-    if (vh >= 0) store(ops::kOutDV, b, vh, j0, n, o_.dv, x.dv, v_pad_);
+  }
+
+  // dQ of one tile of queries.
+  void join(int64_t head, int64_t i0) const {
+    const int64_t m = std::min(kTile, o_.sq - i0), b = head / o_.hq, h = head % o_.hq;
+    T* const sum = tiles().dk;
+    std::fill_n(sum, m * d_pad_, T(0));
+    for (int64_t part = 0; part < cut_.parts; ++part) {
+      if (!*written(part, b, h, i0 / kTile)) continue;
+      const T* from = dq(part, b, h, i0);
+      for (int64_t e = 0; e < m * d_pad_; ++e) sum[e] += from[e];
+    }
+    scale(sum, m);
+    store(ops::kOutDQ, b, h, i0, m, o_.dqk, sum, d_pad_);
   }
 
   // One tile of dBias, summed over the dims that it lacks.
   void bias(int64_t db, int64_t dh, int64_t di, int64_t dj) const {
     const Dims& dim = p_.dbias_dim;
     const bool whole_b = dim[0] == 1, whole_h = dim[1] == 1, whole_i = dim[2] == 1, whole_j = dim[3] == 1;
-    Scratch x = scratch();
+    Tiles x = tiles();
     T* sum = x.sum;
-    std::fill(sum, sum + kTile * kTile, T(0));
+    std::fill_n(sum, kTile * kTile, T(0));
     const int64_t i_end = whole_i ? o_.sq : std::min(o_.sq, di + kTile);
     const int64_t j_end = whole_j ? o_.skv : std::min(o_.skv, dj + kTile);
     for (int64_t b = whole_b ? 0 : db; b < (whole_b ? o_.b : db + 1); ++b)
       for (int64_t h = whole_h ? 0 : dh; h < (whole_h ? o_.hq : dh + 1); ++h)
         for (int64_t j0 = dj; j0 < j_end; j0 += kTile) {
           const int64_t n = std::min(kTile, j_end - j0);
-          int64_t k_loaded = -1, v_loaded = -1;
-          load_keys(b, h, j0, n, x, k_loaded, v_loaded);
+          load_k(b, h, j0, n, x), load_v(b, h, j0, n, x);
           for (int64_t i0 = di; i0 < i_end; i0 += kTile) {
-            const int64_t m = std::min(kTile, i_end - i0);
-            if (!gradients(b, h, i0, m, j0, n, x)) continue;
-            for (int64_t i = 0; i < m; ++i)
+            Rows r;
+            const ScoreTile t{b, h, i0, std::min(kTile, i_end - i0), j0, n, x.s, kTile, 1};
+            if (!gradients(t, r, x)) continue;
+            for (int64_t i = 0; i < t.rows; ++i)
               for (int64_t j = 0; j < n; ++j) sum[(whole_i ? 0 : i) * kTile + (whole_j ? 0 : j)] += x.dp[i * kTile + j];
           }
         }
@@ -96,94 +141,132 @@ class Backward {
 
   void sink(int64_t h) const {
     const T sink = T(run_.element(p_.sink, run_.memory(p_.sink), 0, h, 0));
-    auto [d_out, o] = TileScratch<T>::template get<2>({kTile * v_pad_, kTile * v_pad_});
     Rows r;
     T sum = 0;
     for (int64_t b = 0; b < o_.b; ++b)
       for (int64_t i0 = 0; i0 < o_.sq; i0 += kTile) {
         const int64_t m = std::min(kTile, o_.sq - i0);
-        load_rows(b, h, i0, m, d_out, o, r);
+        load_rows(b, h, i0, m, r);
         for (int64_t i = 0; i < m; ++i)
-          if (!r.range[i].empty()) sum += std::exp(sink - r.lse[i]) * r.delta[i];
+          if (!r.range[i].empty() && r.lse[i] != kNone) sum += std::exp(sink - r.lse[i]) * r.delta[i];
       }
     const AttentionOperand& to = p_.out[ops::kOutDSink];
     store_element(out_[ops::kOutDSink], to.type, to.at(0, h, 0, 0), double(-sum));
   }
 
  private:
+  using ScoreTile = typename AttentionRun<T>::Tile;
+  static constexpr T kNone = -std::numeric_limits<T>::infinity();  // Stats of a query that kept nothing
+
   // What belongs to the rows of a tile of queries.
   struct Rows {
     KeyRange range[kTile], all;
-    alignas(64) T lse[kTile];
-    alignas(64) T delta[kTile];
+    T lse[kTile], delta[kTile];
   };
-  struct Scratch {
-    T *q, *d_out, *o, *kt, *vt, *s, *dp, *f, *dk, *dv, *sum;
+  // Memory for tiles, and where the operands of the tile in work are: there, or in the tensors.
+  struct Tiles {
+    T *q, *d_out, *k, *kt, *v, *vt, *s, *dp, *f, *dk, *dv, *sum;
+    TileRows<T> q_rows{}, d_out_rows{}, k_rows{};
   };
 
-  Scratch scratch() const {
-    auto [q, d_out, o, kt, vt, s, dp, f, dk, dv, sum] = TileScratch<T>::template get<11>(
-        {kTile * d_pad_, kTile * v_pad_, kTile * std::max(d_pad_, v_pad_), o_.dqk * kTile, o_.dv * kTile, kTile * kTile,
+  Tiles tiles() const {
+    const auto [q, d_out, k, kt, v, vt, s, dp, f, dk, dv, sum] = TileScratch<T>::template get<12>(
+        {kTile * d_pad_, kTile * v_pad_, kTile * d_pad_, o_.dqk * kTile, kTile * v_pad_, o_.dv * kTile, kTile * kTile,
          kTile * kTile, run_.drops() ? kTile * kTile : 0, kTile * d_pad_, kTile * v_pad_, kTile * kTile});
-    return {q, d_out, o, kt, vt, s, dp, f, dk, dv, sum};
+    return {q, d_out, k, kt, v, vt, s, dp, f, dk, dv, sum};
   }
 
-  // The key range, Stats and delta = sum dO O of each row, and dO itself. A row whose Stats is -inf kept nothing.
-  void load_rows(int64_t b, int64_t h, int64_t i0, int64_t m, T* d_out, T* o, Rows& r) const {
-    run_.load(p_.d_out, d_out_, b, h, i0, m, o_.dv, d_out, v_pad_);
-    run_.load(p_.o_in, o_in_, b, h, i0, m, o_.dv, o, v_pad_);
-    r.all = {o_.skv, 0};
-    for (int64_t i = 0; i < m; ++i) {
-      r.range[i] = run_.keys_seen(b, i0 + i);
-      r.lse[i] = T(run_.element(p_.stats_in, stats_, b, h, i0 + i));
-      r.delta[i] = 0;
-      if (r.lse[i] == -std::numeric_limits<T>::infinity()) r.range[i] = {};
-      if (r.range[i].empty()) {
-        r.lse[i] = 0;
-        continue;
-      }
-      r.all = {std::min(r.all.begin, r.range[i].begin), std::max(r.all.end, r.range[i].end)};
-      for (int64_t d = 0; d < o_.dv; ++d) r.delta[i] += d_out[i * v_pad_ + d] * o[i * v_pad_ + d];
-    }
-    for (int64_t i = m; i < kTile; ++i) r.lse[i] = r.delta[i] = 0;
+  uint8_t* written(int64_t part, int64_t b, int64_t h, int64_t tile) const {
+    return work_.written + ((part * o_.b + b) * o_.hq + h) * cut_.query_tiles + tile;
+  }
+  T* dq(int64_t part, int64_t b, int64_t h, int64_t i0) const {
+    return work_.dq + (((part * o_.b + b) * o_.hq + h) * o_.sq + i0) * d_pad_;
   }
 
-  // A tile of K and of V as columns.
-  void load_keys(int64_t b, int64_t h, int64_t j0, int64_t n, Scratch& x, int64_t& k_loaded, int64_t& v_loaded) const {
-    if (o_.k_head(h) != k_loaded) {
-      k_loaded = o_.k_head(h);
-      run_.load(p_.k, k_, b, k_loaded, j0, n, o_.dqk, x.q, d_pad_);
-      AttentionRun<T>::transpose(x.q, n, o_.dqk, d_pad_, x.kt, kTile);
-    }
-    if (o_.v_head(h) != v_loaded) {
-      v_loaded = o_.v_head(h);
-      run_.load(p_.v, v_, b, v_loaded, j0, n, o_.dv, x.d_out, v_pad_);
-      AttentionRun<T>::transpose(x.d_out, n, o_.dv, v_pad_, x.vt, kTile);
-    }
+  void load_rows(int64_t b, int64_t h, int64_t i0, int64_t m, Rows& r) const {
+    const int64_t first = (b * o_.hq + h) * o_.sq + i0;
+    r.all = run_.keys_seen(b, i0, m, r.range);
+    std::copy_n(work_.lse + first, m, r.lse);
+    std::copy_n(work_.delta + first, m, r.delta);
   }
 
-  // s = P f and dp = dS of one tile, queries as rows, with Q (scaled) and dO loaded. False when no query sees a key.
-  bool gradients(int64_t b, int64_t h, int64_t i0, int64_t m, int64_t j0, int64_t n, Scratch& x) const {
-    bool seen = false;
-    for (int64_t i = 0; i < m && !seen; ++i) {
-      const KeyRange range = run_.keys_seen(b, i0 + i);
-      seen = range.begin < j0 + n && range.end > j0;
+  // The columns of K are scaled: they serve the scores alone.
+  void load_k(int64_t b, int64_t h, int64_t j0, int64_t n, Tiles& x) const {
+    x.k_rows = run_.rows(p_.k, k_, b, o_.k_head(h), j0, n, o_.dqk, x.k, d_pad_);
+    columns_of(x.k_rows, n, o_.dqk, x.kt);
+    if (run_.scale == 1) return;
+    for (int64_t c = 0; c < o_.dqk; ++c)
+      for (int64_t j = 0; j < n; ++j) x.kt[c * kTile + j] *= run_.scale;
+  }
+  void load_v(int64_t b, int64_t h, int64_t j0, int64_t n, Tiles& x) const {
+    columns_of(run_.rows(p_.v, v_, b, o_.v_head(h), j0, n, o_.dv, x.v, v_pad_), n, o_.dv, x.vt);
+  }
+  void columns_of(TileRows<T> from, int64_t rows, int64_t cols, T* to) const {
+    math_.transpose(rows, cols, from.at, from.ld, to, kTile);
+    for (int64_t c = 0; c < cols; ++c) std::fill(to + c * kTile + rows, to + c * kTile + padded(rows), T(0));
+  }
+
+  // s = P f and dp = dS of one tile, queries as rows. False when no query sees a key.
+  bool gradients(const ScoreTile& t, Rows& r, Tiles& x) const {
+    load_rows(t.b, t.h, t.i0, t.rows, r);
+    if (r.all.begin >= t.j0 + t.cols || r.all.end <= t.j0) return false;
+    x.q_rows = run_.rows(p_.q, q_, t.b, t.h, t.i0, t.rows, o_.dqk, x.q, d_pad_);
+    x.d_out_rows = run_.rows(p_.d_out, d_out_, t.b, t.h, t.i0, t.rows, o_.dv, x.d_out, v_pad_);
+    run_.for_rows(t, r.range, true, [&](int64_t i, int64_t count, int64_t begin, int64_t end) {
+      begin = begin / kTilePad * kTilePad;
+      const TileRows<T>&q = x.q_rows, &d_out = x.d_out_rows;
+      math_.multiply(count, end - begin, o_.dqk, {q.at + i * q.ld, q.ld, 1}, x.kt + begin, kTile,
+                     t.s + i * kTile + begin, kTile, false);
+      math_.multiply(count, end - begin, o_.dv, {d_out.at + i * d_out.ld, d_out.ld, 1}, x.vt + begin, kTile,
+                     x.dp + i * kTile + begin, kTile, false);
+    });
+    run_.finish_scores(t, r.range);
+    for (int64_t i = 0; i < t.rows; ++i)
+      if (r.lse[i] == kNone) r.lse[i] = 0, std::fill_n(t.s + i * kTile, t.cols, kNone);  // the query kept nothing
+    if (run_.drops()) {
+      ScoreTile factors = t;
+      factors.s = x.f;
+      run_.dropout_factors(factors);
     }
-    if (!seen) return false;
-    Rows r;
-    load_rows(b, h, i0, m, x.d_out, x.o, r);
-    run_.load(p_.q, q_, b, h, i0, m, o_.dqk, x.q, d_pad_, run_.scale);
-    math_.multiply(m, n, o_.dqk, {x.q, d_pad_, 1}, x.kt, kTile, x.s, kTile, false);
-    math_.multiply(m, n, o_.dv, {x.d_out, v_pad_, 1}, x.vt, kTile, x.dp, kTile, false);
-    run_.finish_scores({b, h, i0, m, j0, n, x.s, kTile, 1}, r.range);
-    if (run_.drops()) run_.dropout_factors({b, h, i0, m, j0, n, x.f, kTile, 1});
-    math_.gradient_step(m, n, x.s, x.dp, kTile, run_.drops() ? x.f : nullptr, r.lse, r.delta, false);
+    math_.gradient_step(t.rows, t.cols, t.s, x.dp, kTile, run_.drops() ? x.f : nullptr, r.lse, r.delta);
     return true;
   }
 
-  void add_product(int64_t m, int64_t n, int64_t k, TileFactor<T> a, const T* b, int64_t ld, T* c) const {
-    if (math_.all_finite(b, k, n, ld)) math_.multiply(m, n, k, a, b, ld, c, ld, true);
-    else multiply_nonzero<T>(m, n, k, a, b, ld, c, ld);
+  // What one tile adds to dK, dV and a part of dQ.
+  void add(int64_t part, int64_t b, int64_t h, int64_t i0, int64_t j0, int64_t n, Tiles& x) const {
+    Rows r;
+    const ScoreTile t{b, h, i0, std::min(kTile, o_.sq - i0), j0, n, x.s, kTile, 1};
+    if (!gradients(t, r, x)) return;
+    const TileRows<T>&q = x.q_rows, &d_out = x.d_out_rows, &k = x.k_rows;
+    const bool finite_q = math_.all_finite(t.rows, o_.dqk, q.at, q.ld);
+    const bool finite_d_out = math_.all_finite(t.rows, o_.dv, d_out.at, d_out.ld);
+    run_.for_rows(t, r.range, false, [&](int64_t j, int64_t count, int64_t begin, int64_t end) {
+      add_product(finite_d_out, count, o_.dv, end - begin, {x.s + begin * kTile + j, 1, kTile}, d_out, begin,
+                  x.dv + j * v_pad_, v_pad_);
+      add_product(finite_q, count, o_.dqk, end - begin, {x.dp + begin * kTile + j, 1, kTile}, q, begin,
+                  x.dk + j * d_pad_, d_pad_);
+    });
+    uint8_t* const seen = written(part, b, h, i0 / kTile);
+    T* const to = dq(part, b, h, i0);
+    if (!*seen) std::fill_n(to, t.rows * d_pad_, T(0)), *seen = 1;
+    const bool finite_k = math_.all_finite(n, o_.dqk, k.at, k.ld);
+    run_.for_rows(t, r.range, true, [&](int64_t i, int64_t count, int64_t begin, int64_t end) {
+      add_product(finite_k, count, o_.dqk, end - begin, {x.dp + i * kTile + begin, kTile, 1}, k, begin, to + i * d_pad_,
+                  d_pad_);
+    });
+  }
+
+  // c += A times rows [first, first + k) of b.
+  void add_product(bool finite, int64_t m, int64_t n, int64_t k, TileFactor<T> a, TileRows<T> b, int64_t first, T* c,
+                   int64_t ldc) const {
+    if (finite) math_.multiply(m, n, k, a, b.at + first * b.ld, b.ld, c, ldc, true);
+    else multiply_nonzero<T>(m, n, k, a, b.at + first * b.ld, b.ld, c, ldc);
+  }
+
+  // What is 0, because nothing was added to it, stays so where the scale is not finite.
+  void scale(T* x, int64_t rows) const {
+    if (run_.scale == 1) return;
+    for (int64_t e = 0; e < rows * d_pad_; ++e) x[e] = x[e] == 0 ? T(0) : x[e] * run_.scale;
   }
 
   void store(size_t port, int64_t b, int64_t h, int64_t i0, int64_t rows, int64_t cols, const T* from, int64_t ld,
@@ -196,6 +279,8 @@ class Backward {
   const AttentionRun<T>& run_;
   const ops::AttentionOptions& o_;
   const AttentionProblem& p_;
+  const Cut& cut_;
+  const Workspace<T>& work_;
   const TileMath<T>& math_;
   const int64_t d_pad_, v_pad_;
   const void *q_, *k_, *v_, *o_in_, *d_out_, *stats_;
@@ -205,33 +290,23 @@ class Backward {
 }  // namespace
 
 template <class T>
-void attention_backward(const AttentionProblem& problem, const Bindings& bindings, void* workspace) {
+int64_t attention_backward_scratch(const ops::AttentionOptions& o) {
+  return Workspace<T>(o, Cut(o), nullptr).bytes;
+}
+
+template <class T>
+void attention_backward(const AttentionProblem& problem, const Bindings& bindings, void* workspace, char* scratch) {
   const AttentionRun<T> run(problem, bindings, workspace);
-  const Backward<T> backward(run);
   const auto& o = problem.o;
-  const int64_t q_tiles = blocks_of(o.sq), kv_tiles = blocks_of(o.skv);
-
+  const Cut cut(o);
+  const Workspace<T> work(o, cut, scratch);
+  const Backward<T> backward(run, cut, work);
   const int64_t heads = o.b * o.hq;
-  parallel_for(heads * q_tiles, [&](int64_t task) {
-    const int64_t head = task % heads, tile = q_tiles - 1 - task / heads;
-    backward.queries(head / o.hq, head % o.hq, tile * kTile);
-  });
-
-  // One pass where a key head and a value head serve the same queries, else one for each.
-  auto kv_pass = [&](int64_t kv_heads, bool want_k, bool want_v) {
-    const int64_t group = o.hq / kv_heads;
-    parallel_for(o.b * kv_heads * kv_tiles, [&](int64_t task) {
-      const int64_t head = task % (o.b * kv_heads), tile = task / (o.b * kv_heads), h = head % kv_heads;
-      backward.keys(head / kv_heads, want_k ? h : -1, want_v ? h : -1, h * group, (h + 1) * group, tile * kTile);
-    });
-  };
-  if (o.hk == o.hv) {
-    kv_pass(o.hk, true, true);
-  } else {
-    kv_pass(o.hk, true, false);
-    kv_pass(o.hv, false, true);
-  }
-
+  parallel_for(heads * cut.query_tiles,
+               [&](int64_t task) { backward.prepare(task / cut.query_tiles, task % cut.query_tiles * kTile); });
+  parallel_for(cut.groups * cut.parts, [&](int64_t task) { backward.keys(task); });
+  parallel_for(heads * cut.query_tiles,
+               [&](int64_t task) { backward.join(task / cut.query_tiles, task % cut.query_tiles * kTile); });
   if (problem.has_out(ops::kOutDBias)) {
     const Dims& dim = problem.dbias_dim;
     const int64_t i_tiles = blocks_of(dim[2]), j_tiles = blocks_of(dim[3]);
@@ -244,7 +319,9 @@ void attention_backward(const AttentionProblem& problem, const Bindings& binding
   if (problem.has_out(ops::kOutRngDumpBackward)) run.dump_mask(problem.out[ops::kOutRngDumpBackward]);
 }
 
-template void attention_backward<float>(const AttentionProblem&, const Bindings&, void*);
-template void attention_backward<double>(const AttentionProblem&, const Bindings&, void*);
+template int64_t attention_backward_scratch<float>(const ops::AttentionOptions&);
+template int64_t attention_backward_scratch<double>(const ops::AttentionOptions&);
+template void attention_backward<float>(const AttentionProblem&, const Bindings&, void*, char*);
+template void attention_backward<double>(const AttentionProblem&, const Bindings&, void*, char*);
 
 }  // namespace tilewright::cpu

@@ -1,64 +1,217 @@
-// Attention forward: one task per batch, head and tile of queries, an online softmax over the tiles of keys. Tiles hold
-// their scores transposed (keys are rows), so that K and V are read as they lie and the softmax works on whole vectors
-// of queries.
+// Attention forward: an online softmax over the tiles of keys for each tile of queries. Tiles hold their scores
+// transposed (keys are rows), so that K and V are read as they lie and the softmax works on whole vectors of queries.
+// Short sequences of queries share a tile with those of other heads that read the same K and V. Where a shape gives few
+// tiles, the keys are split too: each part leaves its maxima and sums in the workspace, and they are joined in order.
 #include "engines/cpu/attention_problem.h"
 
 namespace tilewright::cpu {
 namespace {
 
+// Few queries: products whose lanes run along the head size waste less than lanes that run along the queries.
+constexpr int64_t kFewColumns = 8;
+constexpr int64_t kShortestPart = 4 * kTile;  // keys
+
+// How a shape is cut. A task is one part of the keys for one tile: `heads` neighbouring heads and a range of queries.
+struct Cut {
+  int64_t group;       // heads that read the same K and V
+  int64_t heads;       // of them in a tile
+  int64_t head_tiles;  // of a group
+  int64_t query_tiles, tiles;
+  int64_t parts, part_keys;
+  int64_t columns;  // of the largest tile
+
+  explicit Cut(const ops::AttentionOptions& o) {
+    group = std::gcd(o.hq / o.hk, o.hq / o.hv);
+    heads = std::clamp<int64_t>(kTile / std::max<int64_t>(o.sq, 1), 1, group);
+    head_tiles = blocks_of(group, heads);
+    query_tiles = blocks_of(o.sq);
+    tiles = o.b * (o.hq / group) * head_tiles * query_tiles;
+    columns = heads * std::min(o.sq, kTile);
+    const int64_t wanted = tiles > 0 ? blocks_of(kEnoughTasks, tiles) : 1;
+    parts = std::clamp<int64_t>(o.skv / kShortestPart, 1, wanted);
+    part_keys = std::max<int64_t>(1, blocks_of(blocks_of(o.skv, parts))) * kTile;
+    parts = std::max<int64_t>(1, blocks_of(o.skv, part_keys));
+  }
+};
+
 template <class T>
 class Forward {
  public:
-  explicit Forward(const AttentionRun<T>& run) : run_(run), o_(run.o), p_(run.p), math_(tile_math<T>()) {
+  Forward(const AttentionRun<T>& run, const Cut& cut, T* partial)
+      : run_(run),
+        o_(run.o),
+        p_(run.p),
+        cut_(cut),
+        math_(tile_math<T>()),
+        d_pad_(padded(o_.dqk)),
+        v_pad_(padded(o_.dv)),
+        partial_(partial) {
     q_ = run.memory(p_.q), k_ = run.memory(p_.k), v_ = run.memory(p_.v);
     if (p_.sink) sink_ = run.memory(p_.sink);
     for (size_t i = 0; i < p_.out.size(); ++i) out_[i] = p_.out[i] ? run.memory(p_.out[i]) : nullptr;
   }
 
-  void rows(int64_t b, int64_t h, int64_t i0) const {
-    const int64_t m = std::min(kTile, o_.sq - i0), d_pad = padded(o_.dqk), v_pad = padded(o_.dv);
-    KeyRange range[kTile], all{o_.skv, 0};
-    for (int64_t i = 0; i < m; ++i) {
-      range[i] = run_.keys_seen(b, i0 + i);
-      if (!range[i].empty()) all = {std::min(all.begin, range[i].begin), std::max(all.end, range[i].end)};
-    }
-    auto [kv, qt, s, f, sums] =
-        TileScratch<T>::template get<5>({kTile * std::max(d_pad, v_pad), o_.dqk * kTile, kTile * kTile,
-                                         run_.drops() ? kTile * kTile : 0, kTile * v_pad});
-    alignas(64) T max[kTile], total[kTile], rescale[kTile];
-    std::fill(max, max + kTile, -std::numeric_limits<T>::infinity());
-    std::fill(total, total + kTile, T(0));
-    std::fill(sums, sums + kTile * v_pad, T(0));
-    run_.load(p_.q, q_, b, h, i0, m, o_.dqk, kv, d_pad, run_.scale);
-    AttentionRun<T>::transpose(kv, m, o_.dqk, d_pad, qt, kTile);
+  // What one part of the keys leaves behind, in units of T: maxima, sums of weights, and weighted sums of V.
+  static int64_t partial_size(const ops::AttentionOptions& o, const Cut& cut) {
+    return padded(cut.columns) * (2 + padded(o.dv));
+  }
 
-    for (int64_t j0 = all.begin; j0 < all.end; j0 += kTile) {
-      const int64_t n = std::min(kTile, all.end - j0);
-      const typename AttentionRun<T>::Tile tile{b, h, i0, m, j0, n, s, 1, kTile};
-      run_.load(p_.k, k_, b, o_.k_head(h), j0, n, o_.dqk, kv, d_pad);
-      math_.multiply(n, m, o_.dqk, {kv, d_pad, 1}, qt, kTile, s, kTile, false);
-      run_.finish_scores(tile, range);
-      math_.softmax_step(n, m, s, kTile, max, total, rescale);
-      if (run_.drops()) {
-        auto factors = tile;
-        factors.s = f;
-        run_.dropout_factors(factors);
-        for (int64_t j = 0; j < n; ++j)
-          for (int64_t i = 0; i < m; ++i) s[j * kTile + i] *= f[j * kTile + i];
-      }
-      math_.scale_rows(m, o_.dv, sums, v_pad, rescale);
-      run_.load(p_.v, v_, b, o_.v_head(h), j0, n, o_.dv, kv, v_pad);
-      if (math_.all_finite(kv, n, o_.dv, v_pad))
-        math_.multiply(m, o_.dv, n, {s, 1, kTile}, kv, v_pad, sums, v_pad, true);
-      else multiply_nonzero<T>(m, o_.dv, n, {s, 1, kTile}, kv, v_pad, sums, v_pad);
+  void part(int64_t task) const {
+    // The last queries first: under a causal mask they have the most keys.
+    const Place at = place(cut_.tiles - 1 - task / cut_.parts);
+    const int64_t part = task % cut_.parts;
+    if (cut_.parts > 1) {
+      accumulate(at, part * cut_.part_keys, sums_of(at.tile, part), scratch());
+      return;
     }
-    for (int64_t i = 0; i < m; ++i) finish_row(b, h, i0 + i, max[i], total[i], sums + i * v_pad);
+    const Scratch x = scratch();
+    accumulate(at, 0, x.sums, x);
+    finish(at, x.sums);
+  }
+
+  // Joins the parts of a tile, in the first one's memory.
+  void join(int64_t tile) const {
+    const Place at = place(tile);
+    Sums all = sums_of(tile, 0);
+    for (int64_t c = 0; c < at.columns(); ++c) {
+      T top = all.max[c];
+      for (int64_t k = 1; k < cut_.parts; ++k) {
+        const T m = sums_of(tile, k).max[c];
+        if (m > top || m != m) top = m;
+      }
+      const T shift = top == -std::numeric_limits<T>::infinity() ? T(0) : top;
+      T total = 0;
+      for (int64_t k = 0; k < cut_.parts; ++k) {
+        const Sums x = sums_of(tile, k);
+        const T again = std::exp(x.max[c] - shift);
+        total += x.total[c] * again;
+        T *to = all.o + c * v_pad_, *from = x.o + c * v_pad_;
+        for (int64_t d = 0; d < o_.dv; ++d) to[d] = (k > 0 ? to[d] : T(0)) + from[d] * again;
+      }
+      all.max[c] = top, all.total[c] = total;
+    }
+    finish(at, all);
   }
 
  private:
+  struct Place {
+    int64_t tile, b, h0, heads, i0, rows;
+    int64_t columns() const { return heads * rows; }
+  };
+  struct Sums {
+    T *max, *total, *o;
+  };
+  struct Scratch {
+    T *q, *qt, *kv, *s, *f, *rescale;
+    Sums sums;
+  };
+
+  Place place(int64_t tile) const {
+    const int64_t per_batch = o_.hq / cut_.group * cut_.head_tiles, heads = o_.b * per_batch;
+    const int64_t head = tile % heads, query = tile / heads, in_batch = head % per_batch;
+    const int64_t first = in_batch % cut_.head_tiles * cut_.heads, i0 = query * kTile;
+    return {tile,
+            head / per_batch,
+            in_batch / cut_.head_tiles * cut_.group + first,
+            std::min(cut_.heads, cut_.group - first),
+            i0,
+            std::min(kTile, o_.sq - i0)};
+  }
+
+  Sums cut_sums(T* at) const {
+    const int64_t columns = padded(cut_.columns);
+    return {at, at + columns, at + 2 * columns};
+  }
+  Sums sums_of(int64_t tile, int64_t part) const {
+    return cut_sums(partial_ + (tile * cut_.parts + part) * partial_size(o_, cut_));
+  }
+
+  Scratch scratch() const {
+    const auto [q, qt, kv, s, f, rescale, sums] = TileScratch<T>::template get<7>(
+        {kTile * d_pad_, o_.dqk * kTile, kTile * std::max(d_pad_, v_pad_), kTile * kTile,
+         run_.drops() ? kTile * kTile : 0, kTile, partial_size(o_, cut_)});
+    return {q, qt, kv, s, f, rescale, cut_sums(sums)};
+  }
+
+  void accumulate(const Place& at, int64_t first_key, const Sums& sums, const Scratch& x) const {
+    const int64_t columns = at.columns();
+    KeyRange range[kTile];
+    const KeyRange all = run_.keys_seen(at.b, at.i0, at.rows, range);
+    const int64_t first = std::max(all.begin, first_key), last = std::min(all.end, first_key + cut_.part_keys);
+    std::fill_n(sums.max, padded(columns), -std::numeric_limits<T>::infinity());
+    std::fill_n(sums.total, padded(columns), T(0));
+    std::fill_n(sums.o, columns * v_pad_, T(0));
+    if (first >= last) return;
+    load_queries(at, x);
+    for (int64_t j0 = first; j0 < last; j0 += kTile) {
+      const int64_t n = std::min(kTile, last - j0);
+      scores(at, j0, n, range, x);
+      if (math_.softmax_step(n, columns, x.s, kTile, sums.max, sums.total, x.rescale, p_.has_out(ops::kOutMax)))
+        math_.scale_rows(columns, o_.dv, sums.o, v_pad_, x.rescale);
+      if (run_.drops()) drop(at, j0, n, x);
+      add_values(at, j0, n, range, sums, x);
+    }
+  }
+
+  typename AttentionRun<T>::Tile tile(const Place& at, int64_t head, int64_t j0, int64_t n, T* s) const {
+    return {at.b, at.h0 + head, at.i0, at.rows, j0, n, s + head * at.rows, 1, kTile};
+  }
+
+  // All columns' queries, as rows and as columns.
+  void load_queries(const Place& at, const Scratch& x) const {
+    for (int64_t h = 0; h < at.heads; ++h)
+      run_.load(p_.q, q_, at.b, at.h0 + h, at.i0, at.rows, o_.dqk, x.q + h * at.rows * d_pad_, d_pad_, run_.scale);
+    const int64_t columns = at.columns();
+    if (columns <= kFewColumns) return;
+    math_.transpose(columns, o_.dqk, x.q, d_pad_, x.qt, kTile);
+    for (int64_t d = 0; d < o_.dqk; ++d)
+      std::fill(x.qt + d * kTile + columns, x.qt + d * kTile + padded(columns), T(0));
+  }
+
+  void scores(const Place& at, int64_t j0, int64_t n, const KeyRange* range, const Scratch& x) const {
+    const TileRows<T> k = run_.rows(p_.k, k_, at.b, o_.k_head(at.h0), j0, n, o_.dqk, x.kv, d_pad_);
+    if (at.columns() <= kFewColumns) {
+      math_.multiply_rows(n, at.columns(), d_pad_, k.at, k.ld, x.q, d_pad_, x.s, kTile);
+    } else if (at.heads > 1) {
+      math_.multiply(n, at.columns(), o_.dqk, {k.at, k.ld, 1}, x.qt, kTile, x.s, kTile, false);
+    } else {
+      run_.for_rows(tile(at, 0, j0, n, x.s), range, false, [&](int64_t j, int64_t count, int64_t begin, int64_t end) {
+        begin = begin / kTilePad * kTilePad;
+        math_.multiply(count, end - begin, o_.dqk, {k.at + j * k.ld, k.ld, 1}, x.qt + begin, kTile,
+                       x.s + j * kTile + begin, kTile, false);
+      });
+    }
+    for (int64_t h = 0; h < at.heads; ++h) run_.finish_scores(tile(at, h, j0, n, x.s), range);
+  }
+
+  void drop(const Place& at, int64_t j0, int64_t n, const Scratch& x) const {
+    for (int64_t h = 0; h < at.heads; ++h) run_.dropout_factors(tile(at, h, j0, n, x.f));
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t c = 0; c < at.columns(); ++c) x.s[j * kTile + c] *= x.f[j * kTile + c];
+  }
+
+  void add_values(const Place& at, int64_t j0, int64_t n, const KeyRange* range, const Sums& sums,
+                  const Scratch& x) const {
+    const TileRows<T> v = run_.rows(p_.v, v_, at.b, o_.v_head(at.h0), j0, n, o_.dv, x.kv, v_pad_);
+    const bool finite = math_.all_finite(n, o_.dv, v.at, v.ld);
+    const auto add = [&](int64_t c, int64_t count, int64_t begin, int64_t end) {
+      const TileFactor<T> weights{x.s + begin * kTile + c, 1, kTile};
+      T* const to = sums.o + c * v_pad_;
+      if (finite) math_.multiply(count, o_.dv, end - begin, weights, v.at + begin * v.ld, v.ld, to, v_pad_, true);
+      else multiply_nonzero<T>(count, o_.dv, end - begin, weights, v.at + begin * v.ld, v.ld, to, v_pad_);
+    };
+    if (at.heads > 1) add(0, at.columns(), 0, n);
+    else run_.for_rows(tile(at, 0, j0, n, x.s), range, true, add);
+  }
+
+  void finish(const Place& at, const Sums& sums) const {
+    for (int64_t c = 0; c < at.columns(); ++c)
+      finish_row(at.b, at.h0 + c / at.rows, at.i0 + c % at.rows, sums.max[c], sums.total[c], sums.o + c * v_pad_);
+  }
+
   void finish_row(int64_t b, int64_t h, int64_t i, T max, T total, T* sums) const {
     constexpr T kNone = -std::numeric_limits<T>::infinity();
-    const bool kept = !(max == kNone);  // a NaN counts as kept
+    const bool kept = !(total == 0);  // a NaN counts as kept
     T factor = 0;
     if (kept) {
       if (sink_) {
@@ -87,7 +240,10 @@ class Forward {
   const AttentionRun<T>& run_;
   const ops::AttentionOptions& o_;
   const AttentionProblem& p_;
+  const Cut& cut_;
   const TileMath<T>& math_;
+  const int64_t d_pad_, v_pad_;
+  T* const partial_;
   const void *q_, *k_, *v_, *sink_ = nullptr;
   std::array<void*, ops::kOutRngDump + 1> out_{};
 };
@@ -95,20 +251,24 @@ class Forward {
 }  // namespace
 
 template <class T>
-void attention_forward(const AttentionProblem& problem, const Bindings& bindings, void* workspace) {
+int64_t attention_forward_scratch(const ops::AttentionOptions& o) {
+  const Cut cut(o);
+  return cut.parts > 1 ? cut.tiles * cut.parts * Forward<T>::partial_size(o, cut) * int64_t(sizeof(T)) : 0;
+}
+
+template <class T>
+void attention_forward(const AttentionProblem& problem, const Bindings& bindings, void* workspace, char* scratch) {
   const AttentionRun<T> run(problem, bindings, workspace);
-  const Forward<T> forward(run);
-  const auto& o = problem.o;
-  const int64_t heads = o.b * o.hq, tiles = blocks_of(o.sq);
-  // The last queries first: under a causal mask they have the most keys.
-  parallel_for(heads * tiles, [&](int64_t task) {
-    const int64_t head = task % heads, tile = tiles - 1 - task / heads;
-    forward.rows(head / o.hq, head % o.hq, tile * kTile);
-  });
+  const Cut cut(problem.o);
+  const Forward<T> forward(run, cut, reinterpret_cast<T*>(scratch));
+  parallel_for(cut.tiles * cut.parts, [&](int64_t task) { forward.part(task); });
+  if (cut.parts > 1) parallel_for(cut.tiles, [&](int64_t tile) { forward.join(tile); });
   if (problem.has_out(ops::kOutRngDump)) run.dump_mask(problem.out[ops::kOutRngDump]);
 }
 
-template void attention_forward<float>(const AttentionProblem&, const Bindings&, void*);
-template void attention_forward<double>(const AttentionProblem&, const Bindings&, void*);
+template int64_t attention_forward_scratch<float>(const ops::AttentionOptions&);
+template int64_t attention_forward_scratch<double>(const ops::AttentionOptions&);
+template void attention_forward<float>(const AttentionProblem&, const Bindings&, void*, char*);
+template void attention_forward<double>(const AttentionProblem&, const Bindings&, void*, char*);
 
 }  // namespace tilewright::cpu

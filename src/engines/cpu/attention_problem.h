@@ -5,6 +5,7 @@
 #include <array>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "base/numeric_types.h"
@@ -45,7 +46,8 @@ struct AttentionProblem {
   bool has_out(size_t port) const { return port < out.size() && out[port]; }
 };
 
-// The keys [begin, end) that a query sees.
+// The keys [begin, end) that a query sees. Neither end falls from one query of a batch to the next, so the queries that
+// see a key are neighbours too.
 struct KeyRange {
   int64_t begin = 0, end = 0;
   bool empty() const { return begin >= end; }
@@ -54,7 +56,10 @@ struct KeyRange {
 // Queries or keys per tile: a multiple of the rows and the columns that the arithmetic works on at once.
 constexpr int64_t kTile = 96;
 
-inline int64_t blocks_of(int64_t n) { return (n + kTile - 1) / kTile; }
+// Tasks below which the work of a shape is cut further: enough for many threads, and for a few to end together.
+constexpr int64_t kEnoughTasks = 32;
+
+inline int64_t blocks_of(int64_t n, int64_t size = kTile) { return (n + size - 1) / size; }
 
 // Memory of one thread, kept between runs, cut into tiles.
 template <class T>
@@ -72,6 +77,13 @@ class TileScratch {
     for (size_t i = 0; i < N; ++i) tiles[i] = at, at += padded(sizes[i]);
     return tiles;
   }
+};
+
+// Rows of an operand, in a tile or in the tensor.
+template <class T>
+struct TileRows {
+  const T* at;
+  int64_t ld;
 };
 
 template <class T>
@@ -105,13 +117,23 @@ class AttentionRun {
 
   int64_t rows_of(int64_t b) const { return length(p.seq_q, seq_q_, b, o.sq); }
   int64_t keys_of(int64_t b) const { return length(p.seq_kv, seq_kv_, b, o.skv); }
+  // Queries beyond the batch's length see the empty range behind its keys.
   KeyRange keys_seen(int64_t b, int64_t i) const {
     const int64_t rows = rows_of(b), keys = keys_of(b), shift = o.bottom_right ? keys - rows : 0;
-    if (i >= rows) return {};
+    if (i >= rows) return {keys, keys};
     KeyRange r{0, keys};
     if (o.right) r.end = std::clamp<int64_t>(i + shift + *o.right + 1, 0, keys);
     if (o.left) r.begin = std::clamp<int64_t>(i + shift - *o.left + 1, 0, keys);
-    return r.empty() ? KeyRange{} : r;
+    return {r.begin, std::max(r.begin, r.end)};
+  }
+  // Those of queries [i0, i0 + rows); returns what they cover together.
+  KeyRange keys_seen(int64_t b, int64_t i0, int64_t rows, KeyRange* range) const {
+    KeyRange all{o.skv, 0};
+    for (int64_t i = 0; i < rows; ++i) {
+      range[i] = keys_seen(b, i0 + i);
+      if (!range[i].empty()) all = {std::min(all.begin, range[i].begin), std::max(all.end, range[i].end)};
+    }
+    return all;
   }
 
   // Rows [first, first + rows) of one head, times `factor`; columns up to the next multiple of kTilePad become 0.
@@ -125,6 +147,17 @@ class AttentionRun {
       for (int64_t c = cols; c < padded(cols); ++c) row[c] = 0;
     }
   }
+  // The same where the memory serves as it is: the tensor itself when its rows are plain and near each other, else
+  // loaded to `to`.
+  TileRows<T> rows(const AttentionOperand& x, const void* from, int64_t b, int64_t h, int64_t first, int64_t rows,
+                   int64_t cols, T* to, int64_t ld) const {
+    constexpr DataType_t kPlain = sizeof(T) == 4 ? DataType_t::FLOAT : DataType_t::DOUBLE;
+    if (x.type == kPlain && x.stride[3] == 1 && cols % kTilePad == 0 && x.stride[2] >= 0 && x.stride[2] <= 2 * cols &&
+        reinterpret_cast<uintptr_t>(from) % alignof(T) == 0)
+      return {static_cast<const T*>(from) + x.at(b, h, first, 0), x.stride[2]};
+    load(x, from, b, h, first, rows, cols, to, ld);
+    return {to, ld};
+  }
   static void load_row(const void* from, DataType_t type, int64_t index, int64_t stride, int64_t n, T* to) {
     if constexpr (sizeof(T) == 4) load_floats(from, type, index, stride, n, to);
     else load_doubles(from, type, index, stride, n, to);
@@ -133,34 +166,61 @@ class AttentionRun {
     if constexpr (sizeof(T) == 4) store_floats(to, type, index, stride, n, from);
     else store_doubles(to, type, index, stride, n, from);
   }
-  // to [cols, ld_to] = from [rows, ld_from] transposed; columns of `to` up to the next multiple of kTilePad become 0.
-  static void transpose(const T* from, int64_t rows, int64_t cols, int64_t ld_from, T* to, int64_t ld_to) {
-    for (int64_t c = 0; c < cols; ++c) {
-      for (int64_t r = 0; r < rows; ++r) to[c * ld_to + r] = from[r * ld_from + c];
-      for (int64_t r = rows; r < padded(rows); ++r) to[c * ld_to + r] = 0;
-    }
-  }
 
-  // A tile of scores: element (i, j) lies at i * row + j * col, one of which is 1.
+  // Scores of one head: queries [i0, i0 + rows) and keys [j0, j0 + cols). Element (i, j) lies at i * row + j * col, one
+  // of which is 1.
   struct Tile {
     int64_t b, h, i0, rows, j0, cols;
     T* s;
     int64_t row, col;
   };
-  // What follows the product of Q and K: bias, ALiBi, masks. `range` gives each row's keys. -inf where excluded.
+  // Whether every query of the tile sees every key.
+  static bool sees_all(const Tile& t, const KeyRange* range) {
+    return range[t.rows - 1].begin <= t.j0 && range[0].end >= t.j0 + t.cols;
+  }
+  // What follows the product of Q and K: bias, ALiBi, masks. `range` gives each query's keys. -inf where excluded,
+  // whatever was there.
   void finish_scores(const Tile& t, const KeyRange* range) const {
     constexpr T kNone = -std::numeric_limits<T>::infinity();
     if (p.bias) add_bias(t);
-    for (int64_t i = 0; i < t.rows; ++i) {
-      T* s = t.s + i * t.row;
-      if (o.alibi) {
-        const T slope = T(p.slope[size_t(t.h)]);
-        for (int64_t j = 0; j < t.cols; ++j) s[j * t.col] += slope * T(t.j0 + j - t.i0 - i);
+    if (o.alibi) add_alibi(t);
+    if (sees_all(t, range)) return;
+    if (t.col == 1) {
+      for (int64_t i = 0; i < t.rows; ++i) {
+        T* s = t.s + i * t.row;
+        const int64_t begin = std::clamp<int64_t>(range[i].begin - t.j0, 0, t.cols);
+        std::fill(s, s + begin, kNone);
+        std::fill(s + std::clamp<int64_t>(range[i].end - t.j0, begin, t.cols), s + t.cols, kNone);
       }
-      const int64_t begin = std::clamp<int64_t>(range[i].begin - t.j0, 0, t.cols);
-      const int64_t end = std::clamp<int64_t>(range[i].end - t.j0, begin, t.cols);
-      for (int64_t j = 0; j < begin; ++j) s[j * t.col] = kNone;
-      for (int64_t j = end; j < t.cols; ++j) s[j * t.col] = kNone;
+      return;
+    }
+    int64_t first = 0, last = 0;  // the queries [first, last) see key j
+    for (int64_t j = t.j0; j < t.j0 + t.cols; ++j) {
+      T* s = t.s + (j - t.j0) * t.col;
+      while (first < t.rows && range[first].end <= j) ++first;
+      while (last < t.rows && range[last].begin <= j) ++last;
+      std::fill(s, s + first, kNone);
+      std::fill(s + last, s + t.rows, kNone);
+    }
+  }
+
+  // Calls body(first, count, inner begin, inner end) for the rows of a tile, which are its queries (keys_inside) or its
+  // keys, some at a time, with what they see of the other side, or are seen by.
+  template <class Body>
+  static void for_rows(const Tile& t, const KeyRange* range, bool keys_inside, const Body& body) {
+    const int64_t rows = keys_inside ? t.rows : t.cols;
+    if (sees_all(t, range)) return body(int64_t{0}, rows, int64_t{0}, keys_inside ? t.cols : t.rows);
+    int64_t begin = 0, end = 0;
+    for (int64_t r = 0; r < rows; r += kTileRows) {
+      const int64_t count = std::min(kTileRows, rows - r);
+      if (keys_inside) {
+        begin = std::clamp<int64_t>(range[r].begin - t.j0, 0, t.cols);
+        end = std::clamp<int64_t>(range[r + count - 1].end - t.j0, 0, t.cols);
+      } else {
+        while (begin < t.rows && range[begin].end <= t.j0 + r) ++begin;
+        while (end < t.rows && range[end].begin < t.j0 + r + count) ++end;
+      }
+      if (begin < end) body(r, count, begin, end);
     }
   }
 
@@ -226,6 +286,18 @@ class AttentionRun {
     }
   }
 
+  void add_alibi(const Tile& t) const {
+    const T slope = T(p.slope[size_t(t.h)]);
+    const bool keys_inside = t.col == 1;
+    const int64_t outer = keys_inside ? t.rows : t.cols, inner = keys_inside ? t.cols : t.rows;
+    for (int64_t y = 0; y < outer; ++y) {
+      T* s = t.s + y * (keys_inside ? t.row : t.col);
+      const int64_t first = keys_inside ? t.j0 - t.i0 - y : t.j0 + y - t.i0;
+      const int64_t step = keys_inside ? 1 : -1;
+      for (int64_t x = 0; x < inner; ++x) s[x] += slope * T(first + step * x);
+    }
+  }
+
   static int64_t length(const AttentionOperand& x, const void* from, int64_t b, int64_t whole) {
     return x ? std::clamp<int64_t>(int64_t(load_element(from, x.type, b * x.stride[0])), 0, whole) : whole;
   }
@@ -252,9 +324,14 @@ class AttentionRun {
   const void *seq_q_ = nullptr, *seq_kv_ = nullptr, *bias_ = nullptr, *drop_mask_ = nullptr, *drop_scale_ = nullptr;
 };
 
+// What they need of the workspace, in bytes, and their runs; T is float or double.
 template <class T>
-void attention_forward(const AttentionProblem&, const Bindings&, void* workspace);
+int64_t attention_forward_scratch(const ops::AttentionOptions&);
 template <class T>
-void attention_backward(const AttentionProblem&, const Bindings&, void* workspace);
+void attention_forward(const AttentionProblem&, const Bindings&, void* workspace, char* scratch);
+template <class T>
+int64_t attention_backward_scratch(const ops::AttentionOptions&);
+template <class T>
+void attention_backward(const AttentionProblem&, const Bindings&, void* workspace, char* scratch);
 
 }  // namespace tilewright::cpu

@@ -1,6 +1,6 @@
 // The arithmetic of attention on tiles in memory, compiled for several instruction sets and picked at run time.
 // A tile is a row-major matrix; its row pitch (ld*) is a multiple of kTilePad elements, so whole vectors may be read
-// and written past the last column.
+// and written past the last column. Operands may also lie in the caller's tensors, where that is said.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,11 @@ namespace tilewright::cpu {
 constexpr int64_t kTilePad = 16;
 inline int64_t padded(int64_t n) { return (n + kTilePad - 1) / kTilePad * kTilePad; }
 
-// A(i, k) = a[i * a_row + k * a_col]: a matrix or its transpose.
+// Rows that a product is cut into where masks leave each of them another part of the sum or of the columns: a multiple
+// of the rows that the arithmetic works on at once.
+constexpr int64_t kTileRows = 12;
+
+// A(i, k) = a[i * a_row + k * a_col]: a matrix or its transpose, in a tile or in a tensor.
 template <class T>
 struct TileFactor {
   const T* a;
@@ -20,17 +24,23 @@ struct TileFactor {
 // T is float or double.
 template <class T>
 struct TileMath {
-  // c [m, n] = or += A [m, k] * b [k, n].
+  // c [m, n] = or += A [m, k] * b [k, n]. b may lie in a tensor where n is a multiple of kTilePad.
   void (*multiply)(int64_t m, int64_t n, int64_t k, TileFactor<T> a, const T* b, int64_t ldb, T* c, int64_t ldc,
                    bool accumulate);
-  bool (*all_finite)(const T* x, int64_t rows, int64_t cols, int64_t ld);
+  // c [m, n] = a [m, k] * b [n, k] transposed, for small n. k is a multiple of kTilePad; a may lie in a tensor.
+  void (*multiply_rows)(int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T* c,
+                        int64_t ldc);
+  // to [cols, ld_to] = from [rows, ld_from] transposed.
+  void (*transpose)(int64_t rows, int64_t cols, const T* from, int64_t ld_from, T* to, int64_t ld_to);
+  // x may lie in a tensor.
+  bool (*all_finite)(int64_t rows, int64_t cols, const T* x, int64_t ld);
   // One step of the online softmax, rows = keys, columns = queries. s becomes exp(s - max); max and sum are per column
-  // and updated; rescale is what earlier sums and outputs of the column must be multiplied with.
-  void (*softmax_step)(int64_t rows, int64_t cols, T* s, int64_t ld, T* max, T* sum, T* rescale);
+  // and updated; rescale is what earlier sums and outputs of the column must be multiplied with. False when that is 1
+  // everywhere. A NaN always reaches sum; it reaches max where keep_nan says so.
+  bool (*softmax_step)(int64_t rows, int64_t cols, T* s, int64_t ld, T* max, T* sum, T* rescale, bool keep_nan);
   // s: scores (-inf where excluded) in, P * f out. dp: dO V^T in, dS = P (dp * f - delta) out, 0 where excluded. f may
-  // be null (1). lse and delta are per column, or per row.
-  void (*gradient_step)(int64_t rows, int64_t cols, T* s, T* dp, int64_t ld, const T* f, const T* lse, const T* delta,
-                        bool per_column);
+  // be null (1). lse and delta are per row.
+  void (*gradient_step)(int64_t rows, int64_t cols, T* s, T* dp, int64_t ld, const T* f, const T* lse, const T* delta);
   // x[r, c] *= factor[r].
   void (*scale_rows)(int64_t rows, int64_t cols, T* x, int64_t ld, const T* factor);
 };

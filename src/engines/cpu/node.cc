@@ -45,12 +45,15 @@ class NodeKernel : public Kernel {
 
 class AttentionKernel : public Kernel {
  public:
-  explicit AttentionKernel(Step step) : step_(std::move(step)) {}
-  void run(const Memory& memory, char*) const override { step_.run(memory.bindings(), memory.workspace()); }
+  explicit AttentionKernel(AttentionStep step) : step_(std::move(step)) {}
+  int64_t scratch_bytes() const override { return step_.scratch_bytes; }
+  void run(const Memory& memory, char* scratch) const override {
+    step_.run(memory.bindings(), memory.workspace(), scratch);
+  }
   std::string describe() const override { return step_.name; }
 
  private:
-  Step step_;
+  AttentionStep step_;
 };
 
 }  // namespace
@@ -59,7 +62,7 @@ std::unique_ptr<Kernel> make_attention(const fuse::FusedGraph& fused, const fuse
   const AddressOf address = [&fused](ir::TensorId t, const Bindings& bindings, void* workspace) {
     return Memory(fused, bindings, workspace).tensor(t);
   };
-  Result<Step> step = make_attention_step(fused.graph, fused.graph.nodes[size_t(region.heavy)], address);
+  Result<AttentionStep> step = make_attention_step(fused.graph, fused.graph.nodes[size_t(region.heavy)], address);
   return step ? std::make_unique<AttentionKernel>(std::move(*step)) : nullptr;
 }
 
