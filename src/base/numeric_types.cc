@@ -7,11 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "base/numeric_rows.h"
 #include "base/result.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace tilewright {
 namespace {
@@ -189,35 +186,27 @@ auto with_codec(DataType_t type, Body body) {
   }
 }
 
-// --- contiguous rows of 16-bit floats --------------------------------------------------------------------------------
-
-#if defined(__x86_64__)
-const bool kHasF16c = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
-
-__attribute__((target("avx,f16c"))) int64_t load_halves_f16c(const uint16_t* in, int64_t count, float* out) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
-  return i;
+// Types of one or two bytes: rows of them go through vector code, elements apart by way of a few gathered codes.
+bool is_short(DataType_t type) {
+  switch (type) {
+    case DataType_t::HALF:
+    case DataType_t::BFLOAT16:
+    case DataType_t::FP8_E4M3:
+    case DataType_t::FP8_E5M2:
+    case DataType_t::INT8:
+    case DataType_t::UINT8:
+    case DataType_t::BOOLEAN: return true;
+    default: return false;
+  }
 }
-__attribute__((target("avx,f16c"))) int64_t store_halves_f16c(uint16_t* out, int64_t count, const float* in) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
-                     _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  return i;
+constexpr int64_t kGathered = 128;
+template <class Code>
+void gather(const Code* from, int64_t stride, int64_t count, Code* codes) {
+  for (int64_t i = 0; i < count; ++i) codes[i] = from[i * stride];
 }
-#else
-constexpr bool kHasF16c = false;
-int64_t load_halves_f16c(const uint16_t*, int64_t, float*) { return 0; }
-int64_t store_halves_f16c(uint16_t*, int64_t, const float*) { return 0; }
-#endif
-
-void load_halves(const uint16_t* in, int64_t count, float* out) {
-  for (int64_t i = kHasF16c ? load_halves_f16c(in, count, out) : 0; i < count; ++i) out[i] = half_to_float(in[i]);
-}
-void store_halves(uint16_t* out, int64_t count, const float* in) {
-  for (int64_t i = kHasF16c ? store_halves_f16c(out, count, in) : 0; i < count; ++i) out[i] = float_to_half(in[i]);
+template <class Code>
+void scatter(const Code* codes, int64_t count, Code* to, int64_t stride) {
+  for (int64_t i = 0; i < count; ++i) to[i * stride] = codes[i];
 }
 
 template <class T>
@@ -372,22 +361,39 @@ double round_to_type(DataType_t type, double value) {
 }
 
 void load_floats(const void* memory, DataType_t type, int64_t index, int64_t stride, int64_t count, float* out) {
-  if (stride == 1 && type == DataType_t::FLOAT)
+  if (stride == 1 && type == DataType_t::FLOAT) {
     std::memcpy(out, static_cast<const float*>(memory) + index, size_t(count) * sizeof(float));
-  else if (stride == 1 && type == DataType_t::HALF)
-    load_halves(static_cast<const uint16_t*>(memory) + index, count, out);
-  else load_row(memory, type, index, stride, count, out);
+  } else if (!is_short(type)) {
+    load_row(memory, type, index, stride, count, out);
+  } else if (stride == 1) {
+    if (!load_vectors(static_cast<const char*>(memory) + index * (element_bits(type) / 8), type, count, out))
+      load_row(memory, type, index, stride, count, out);
+  } else {
+    uint16_t codes[kGathered];
+    for (int64_t done = 0; done < count; done += kGathered) {
+      const int64_t some = std::min(kGathered, count - done), at = index + done * stride;
+      if (element_bits(type) == 16) gather(static_cast<const uint16_t*>(memory) + at, stride, some, codes);
+      else gather(static_cast<const uint8_t*>(memory) + at, stride, some, reinterpret_cast<uint8_t*>(codes));
+      load_floats(codes, type, 0, 1, some, out + done);
+    }
+  }
 }
 void store_floats(void* memory, DataType_t type, int64_t index, int64_t stride, int64_t count, const float* in) {
   if (stride == 1 && type == DataType_t::FLOAT) {
     std::memcpy(static_cast<float*>(memory) + index, in, size_t(count) * sizeof(float));
-  } else if (stride == 1 && type == DataType_t::HALF) {
-    store_halves(static_cast<uint16_t*>(memory) + index, count, in);
-  } else if (type == DataType_t::BFLOAT16) {
-    uint16_t* out = static_cast<uint16_t*>(memory) + index;
-    for (int64_t i = 0; i < count; ++i) out[i * stride] = float_to_bfloat16(in[i]);
-  } else {
+  } else if (!is_short(type)) {
     store_row(memory, type, index, stride, count, in);
+  } else if (stride == 1) {
+    if (!store_vectors(static_cast<char*>(memory) + index * (element_bits(type) / 8), type, count, in))
+      store_row(memory, type, index, stride, count, in);
+  } else {
+    uint16_t codes[kGathered];
+    for (int64_t done = 0; done < count; done += kGathered) {
+      const int64_t some = std::min(kGathered, count - done), at = index + done * stride;
+      store_floats(codes, type, 0, 1, some, in + done);
+      if (element_bits(type) == 16) scatter(codes, some, static_cast<uint16_t*>(memory) + at, stride);
+      else scatter(reinterpret_cast<const uint8_t*>(codes), some, static_cast<uint8_t*>(memory) + at, stride);
+    }
   }
 }
 void load_doubles(const void* memory, DataType_t type, int64_t index, int64_t stride, int64_t count, double* out) {

@@ -4,11 +4,15 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "base/numeric_rows.h"
+#include "support/every_target.h"
 
 namespace tilewright {
 namespace {
@@ -287,7 +291,7 @@ void expect_same(T a, T b, DataType_t type) {
   EXPECT_EQ(std::signbit(a), std::signbit(b)) << type;
 }
 
-TEST(Rows, AgreeWithSingleElements) {
+void check_rows() {
   std::mt19937 random(3);
   std::vector<double> values;
   for (double v : {0.0, -0.0, kInf, -kInf, kNan, 0.5, 1e-40, 1e-6, -1e5, 3e38, 65519.0, 65520.0}) values.push_back(v);
@@ -320,6 +324,49 @@ TEST(Rows, AgreeWithSingleElements) {
           expect_same(round_to_type(type, values[size_t(i)]), one, type);
         }
       }
+}
+
+TEST(Rows, AgreeWithSingleElements) {
+  testing::on_every_target([] { check_rows(); });
+}
+
+// Every pattern of the upper bits of a float, with lower bits on either side of a tie.
+void check_every_float(DataType_t type) {
+  const int bytes = element_bits(type) / 8;
+  for (uint32_t rest : {0x0000u, 0x0001u, 0x0fffu, 0x1000u, 0x1001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+    std::vector<float> values(65536);
+    for (uint32_t i = 0; i < 65536; ++i) values[i] = std::bit_cast<float>(i << 16 | rest);
+    std::vector<uint16_t> row(65536), one(65536);
+    store_floats(row.data(), type, 0, 1, 65536, values.data());
+    for (int64_t i = 0; i < 65536; ++i) store_element(one.data(), type, i, double(values[size_t(i)]));
+    for (int64_t i = 0; i < 65536; ++i)
+      ASSERT_EQ(std::memcmp(reinterpret_cast<char*>(row.data()) + i * bytes,
+                            reinterpret_cast<char*>(one.data()) + i * bytes, size_t(bytes)),
+                0)
+          << type << " " << values[size_t(i)] << " " << (uint32_t(i) << 16 | rest);
+  }
+}
+TEST(Rows, RoundAsSingleElementsDo) {
+  testing::on_every_target([] {
+    for (DataType_t type : {DataType_t::HALF, DataType_t::BFLOAT16, DataType_t::FP8_E4M3, DataType_t::FP8_E5M2,
+                            DataType_t::INT8, DataType_t::UINT8, DataType_t::BOOLEAN})
+      check_every_float(type);
+  });
+}
+
+TEST(Rows, StreamsCopyExactly) {
+  testing::on_every_target([] {
+    std::vector<char> from(700), to(700);
+    for (size_t i = 0; i < from.size(); ++i) from[i] = char(i * 7 + 1);
+    for (size_t offset : {0, 1, 31, 64})
+      for (size_t n : {0, 1, 5, 63, 64, 65, 130, 500}) {
+        std::fill(to.begin(), to.end(), char(0x5a));
+        stream_bytes(to.data() + offset, from.data() + 3, int64_t(n));
+        flush_streams();
+        for (size_t i = 0; i < to.size(); ++i)
+          ASSERT_EQ(to[i], i >= offset && i < offset + n ? from[3 + i - offset] : char(0x5a)) << offset << " " << n;
+      }
+  });
 }
 
 TEST(Rows, EveryHalfIsTheSameInARow) {

@@ -1,127 +1,282 @@
-// Functions of float without branches or calls, so that loops over them become vector code. Included once per
-// instruction set by lane_ops.cc, before lane_ops-inl.h. Polynomials interpolate at Chebyshev nodes; each function
-// stays within two units in the last place (tests/engines/cpu_lane_ops_test.cc), NaN and infinities included.
+// The vocabulary of pw_ops.def on a vector of floats. Included once per target by lane_ops.cc, inside its namespace.
+// Polynomials interpolate at Chebyshev nodes; each function stays within two units in the last place
+// (tests/engines/cpu_lane_ops_test.cc), NaN and infinities included.
 
 namespace fast {
 
-inline int bits_of(float x) { return __builtin_bit_cast(int, x); }
-inline float float_of(int bits) { return __builtin_bit_cast(float, bits); }
-// Wraps around, where a difference of ints would be undefined.
-inline int wrapping_difference(int a, int b) { return int(unsigned(a) - unsigned(b)); }
-inline float magnitude(float x) { return float_of(bits_of(x) & 0x7fffffff); }
-inline float with_sign_of(float x, float sign) {
-  return float_of((bits_of(x) & 0x7fffffff) | (bits_of(sign) & int(0x80000000)));
-}
+using D = hn::ScalableTag<float>;
+using DI = hn::RebindToSigned<D>;
+constexpr size_t kWidth = hn::MaxLanes(D());
 
-// x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
-struct Reduced {
-  int n;
-  float r;
+struct Floats {
+  hn::Vec<D> v;
+  HWY_INLINE Floats() : v(hn::Zero(D())) {}
+  HWY_INLINE Floats(hn::Vec<D> x) : v(x) {}
+  HWY_INLINE explicit Floats(double x) : v(hn::Set(D(), float(x))) {}
 };
-inline Reduced reduce(float x) {
-  const float shifted = x * 1.44269504f + 0x1.8p23f;
-  const float n = shifted - 0x1.8p23f;
+struct Bools {
+  hn::Mask<D> m;
+};
+struct Ints {
+  hn::Vec<DI> v;
+};
+
+// clang-format off
+HWY_INLINE Floats operator+(Floats x, Floats y) { return hn::Add(x.v, y.v); }
+HWY_INLINE Floats operator-(Floats x, Floats y) { return hn::Sub(x.v, y.v); }
+HWY_INLINE Floats operator*(Floats x, Floats y) { return hn::Mul(x.v, y.v); }
+HWY_INLINE Floats operator/(Floats x, Floats y) { return hn::Div(x.v, y.v); }
+HWY_INLINE Floats operator-(Floats x) { return hn::Neg(x.v); }
+HWY_INLINE Bools gt(Floats x, Floats y) { return {hn::Gt(x.v, y.v)}; }
+HWY_INLINE Bools ge(Floats x, Floats y) { return {hn::Ge(x.v, y.v)}; }
+HWY_INLINE Bools eq(Floats x, Floats y) { return {hn::Eq(x.v, y.v)}; }
+HWY_INLINE Bools ne(Floats x, Floats y) { return {hn::Not(hn::Eq(x.v, y.v))}; }  // true of NaN
+HWY_INLINE Bools both(Bools a, Bools b) { return {hn::And(a.m, b.m)}; }
+HWY_INLINE Bools either(Bools a, Bools b) { return {hn::Or(a.m, b.m)}; }
+HWY_INLINE Floats where(Bools c, Floats x, Floats y) { return hn::IfThenElse(c.m, x.v, y.v); }
+HWY_INLINE Floats abs(Floats x) { return hn::Abs(x.v); }
+HWY_INLINE Floats ceil(Floats x) { return hn::Ceil(x.v); }
+HWY_INLINE Floats floor(Floats x) { return hn::Floor(x.v); }
+HWY_INLINE Floats sqrt(Floats x) { return hn::Sqrt(x.v); }
+HWY_INLINE Floats rsqrt(Floats x) { return Floats(1) / sqrt(x); }
+template <class F> HWY_INLINE F num(double x) { return F(x); }
+template <class F> HWY_INLINE F truth(Bools c) { return hn::IfThenElseZero(c.m, F(1).v); }
+HWY_INLINE Floats fma(Floats x, Floats y, Floats z) { return hn::MulAdd(x.v, y.v, z.v); }    // x * y + z
+HWY_INLINE Floats fnma(Floats x, Floats y, Floats z) { return hn::NegMulAdd(x.v, y.v, z.v); }  // z - x * y
+HWY_INLINE Ints bits_of(Floats x) { return {hn::BitCast(DI(), x.v)}; }
+HWY_INLINE Floats float_of(Ints x) { return hn::BitCast(D(), x.v); }
+HWY_INLINE Floats with_sign_of(Floats x, Floats sign) { return hn::CopySign(x.v, sign.v); }
+// clang-format on
+
+// NaN in either operand is NaN: a comparison with it is false, and x + y is then NaN.
+HWY_INLINE Floats max(Floats x, Floats y) { return where(gt(x, y), x, where(ge(y, x), y, x + y)); }
+HWY_INLINE Floats min(Floats x, Floats y) { return where(gt(y, x), x, where(ge(x, y), y, x + y)); }
+// Between two numbers; NaN stays.
+HWY_INLINE Floats clamp(Floats x, double low, double high) {
+  const Floats l(low), h(high);
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+  return where(gt(l, x), l, where(gt(x, h), h, x));
+#else
+  return hn::Min(h.v, hn::Max(l.v, x.v));  // of a NaN and a number, the second operand
+#endif
+}
+HWY_INLINE Floats leak(double slope, Floats x) { return slope == 0 ? where(eq(x, x), Floats(), x) : Floats(slope) * x; }
+
+// c + x * (next + x * ...).
+HWY_INLINE Floats polynomial(Floats, double c) { return Floats(c); }
+template <class... Rest>
+HWY_INLINE Floats polynomial(Floats x, double c, Rest... rest) {
+  return fma(x, polynomial(x, rest...), Floats(c));
+}
+
+// The result of a library function in the lanes of `which`, v in the others.
+template <class Function>
+HWY_INLINE Floats mend(Floats v, Bools which, Floats x, Floats y, Function function) {
+  const D d;
+  if (HWY_LIKELY(hn::AllFalse(d, which.m))) return v;
+  HWY_ALIGN float a[kWidth], b[kWidth];
+  hn::Store(x.v, d, a);
+  hn::Store(y.v, d, b);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) a[i] = function(a[i], b[i]);
+  return where(which, hn::Load(d, a), v);
+}
+
+// x to the nearest integer, for |x| < 2^22. Adding 1.5 * 2^23 leaves it in the low bits.
+struct Nearest {
+  Floats n;
+  Ints bits;  // n + 0x4b400000
+};
+HWY_INLINE Nearest nearest(Floats x, double scale) {
+  const Floats shift(0x1.8p23), shifted = fma(x, Floats(scale), shift);
+  return {shifted - shift, bits_of(shifted)};
+}
+
+// x = n ln 2 + r with |r| <= ln 2 / 2.
+struct Reduced {
+  Nearest n;
+  Floats r;
+};
+HWY_INLINE Reduced reduce(Floats x) {
+  const Nearest n = nearest(x, 1.44269504);
   // ln 2 in two parts, the first short enough for n times it to be exact.
-  return {wrapping_difference(bits_of(shifted), bits_of(0x1.8p23f)), (x - n * 0.693359375f) - n * -2.12194442e-4f};
+  return {n, fnma(n.n, Floats(-2.12194442e-4), fnma(n.n, Floats(0.693359375), x))};
 }
-// (e^r - 1 - r) / r^2.
-inline float exp_rest(float r) {
-  return 0.5f + r * (0.166665734f + r * (0.0416665503f + r * (0.00836377382f + r * 0.00139268749f)));
+// e^r - 1.
+HWY_INLINE Floats exp_minus_one(Floats r) {
+  return fma(r * r, polynomial(r, 0.5, 0.166665734, 0.0416665503, 0.00836377382, 0.00139268749), r);
 }
-inline float power_of_two(int n) { return float_of((n + 127) << 23); }
+HWY_INLINE Floats power_of_two(hn::Vec<DI> n) { return float_of({hn::ShiftLeft<23>(hn::Add(n, hn::Set(DI(), 127)))}); }
+// p * 2^n. 2^n itself may be out of range.
+HWY_INLINE Floats scaled(Floats p, const Nearest& n) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  return hn::Vec<D>{_mm512_scalef_ps(p.v.raw, n.n.v.raw)};
+#else
+  const auto whole = hn::Sub(n.bits.v, hn::Set(DI(), 0x4b400000)), half = hn::ShiftRight<1>(whole);
+  return p * power_of_two(half) * power_of_two(hn::Sub(whole, half));
+#endif
+}
 
-inline float exp(float x) {
-  x = x < -104.f ? -104.f : (x > 89.f ? 89.f : x);  // NaN stays
-  const Reduced s = reduce(x);
-  const float p = 1.f + (s.r + s.r * s.r * exp_rest(s.r));
-  const int half = s.n >> 1;  // in two steps: 2^n itself may be out of range
-  return p * power_of_two(half) * power_of_two(s.n - half);
+HWY_INLINE Floats exp(Floats x) {
+  const Reduced s = reduce(clamp(x, -104, 89));
+  return scaled(Floats(1) + exp_minus_one(s.r), s.n);
 }
 
-inline float expm1(float x) {
-  const float clamped = x < -30.f ? -30.f : (x > 60.f ? 60.f : x);
-  const Reduced s = reduce(clamped);
-  const float p = s.r + s.r * s.r * exp_rest(s.r), scale = power_of_two(s.n);
-  const float small = scale * p + (scale - 1.f);
-  const float large = exp(x);
-  return x > 60.f ? large : (x == 0.f ? x : small);
+HWY_INLINE Floats expm1(Floats x) {
+  const Reduced s = reduce(clamp(x, -30, 60));
+  const Floats scale = scaled(Floats(1), s.n);
+  const Floats small = fma(scale, exp_minus_one(s.r), scale - Floats(1));
+  const Floats v = where(eq(x, Floats()), x, small);
+  const Bools large = gt(x, Floats(60));
+  return HWY_LIKELY(hn::AllFalse(D(), large.m)) ? v : where(large, exp(x), v);
 }
 
 // ln of a normal number: 2^k (1 + f) with f between sqrt(1/2) - 1 and sqrt(2) - 1.
-inline float log_normal(float x) {
-  const int k = wrapping_difference(bits_of(x), 0x3f3504f3) >> 23;
-  const float f = float_of(wrapping_difference(bits_of(x), k << 23)) - 1.f;
-  const float rest =
-      0.333333312f +
-      f * (-0.24999997f +
-           f * (0.200007157f +
-                f * (-0.166678023f +
-                     f * (0.142490576f +
-                          f * (-0.124256873f + f * (0.116854199f + f * (-0.114797338f + f * 0.0697161144f)))))));
-  const float n = float(k);
-  return ((f * f * f * rest + n * -2.12194442e-4f) - 0.5f * f * f) + f + n * 0.693359375f;
+HWY_INLINE Floats log_normal(Floats x) {
+  const auto bits = bits_of(x).v, k = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(DI(), 0x3f3504f3)));
+  const Floats f = float_of({hn::Sub(bits, hn::ShiftLeft<23>(k))}) - Floats(1), n = hn::ConvertTo(D(), k);
+  const Floats rest = polynomial(f, 0.333333312, -0.24999997, 0.200007157, -0.166678023, 0.142490576, -0.124256873,
+                                 0.116854199, -0.114797338, 0.0697161144);
+  const Floats square = f * f;
+  return fma(n, Floats(0.693359375), fnma(Floats(0.5), square, fma(square * f, rest, n * Floats(-2.12194442e-4))) + f);
 }
-inline float log(float x) {
-  const bool tiny = x < 0x1p-126f;
-  const float v = log_normal(tiny ? x * 0x1p23f : x) - (tiny ? 23 * 0.693147181f : 0.f);
-  const float infinity = std::numeric_limits<float>::infinity();
-  return x > 0.f ? (x < infinity ? v : x) : (x == 0.f ? -infinity : std::numeric_limits<float>::quiet_NaN());
+HWY_INLINE Floats log(Floats x) {
+  const Bools tiny = gt(Floats(0x1p-126), x), in_range = both(gt(x, Floats()), gt(Floats(HUGE_VAL), x));
+  Floats v = log_normal(where(tiny, x * Floats(0x1p23), x));
+  v = where(tiny, v - Floats(23 * 0.693147181), v);
+  if (HWY_LIKELY(hn::AllTrue(D(), in_range.m))) return v;
+  const Floats nan(double(std::numeric_limits<float>::quiet_NaN()));
+  const Floats end = where(gt(x, Floats()), x, where(eq(x, Floats()), Floats(-HUGE_VAL), nan));
+  return where(in_range, v, end);
 }
 // For z in [0, 1]. What rounding 1 + z lost is put back by the quotient.
-inline float log1p_unit(float z) {
-  const float w = 1.f + z;
-  const float v = log_normal(w) * (z / (w - 1.f));
-  return w == 1.f ? z : v;
+HWY_INLINE Floats log1p_unit(Floats z) {
+  const Floats w = Floats(1) + z;
+  return where(eq(w, Floats(1)), z, log_normal(w) * (z / (w - Floats(1))));
 }
 
-inline float tanh(float x) {
-  const float a = magnitude(x), t = expm1(2.f * (a > 20.f ? 20.f : a));
-  return with_sign_of(t / (t + 2.f), x);
+HWY_INLINE Floats tanh(Floats x) {
+  const Floats a = clamp(abs(x), 0, 20);
+  const Reduced s = reduce(a + a);
+  const Floats scale = scaled(Floats(1), s.n), t = fma(scale, exp_minus_one(s.r), scale - Floats(1));
+  return with_sign_of(t / (t + Floats(2)), x);
 }
 
-inline float sigmoid(float x) {
-  const float e = exp(-magnitude(x));
-  return (x >= 0.f ? 1.f : e) / (1.f + e);
+HWY_INLINE Floats sigmoid(Floats x) {
+  const Floats e = exp(-abs(x));
+  return where(ge(x, Floats()), Floats(1), e) / (Floats(1) + e);
 }
 
-inline float softplus(float x) {
-  const float rest = log1p_unit(exp(-magnitude(x)));
-  return x > 0.f ? x + rest : (x <= 0.f ? rest : x);
+HWY_INLINE Floats softplus(Floats x) {
+  const Floats rest = log1p_unit(exp(-abs(x)));
+  return where(gt(x, Floats()), x + rest, where(ge(Floats(), x), rest, x));
 }
 
 // A polynomial in x^2 near 0, one in the exponent of 1 - e^-g beyond.
-inline float erf(float x) {
-  const float s = x * x, a = magnitude(x), t = a > 4.f ? 4.f : a;
-  const float near =
-      x * (1.12837917f +
-           s * (-0.376126385f +
-                s * (0.112837825f +
-                     s * (-0.0268654307f + s * (0.00522103181f + s * (-0.00084840804f +
-                                                                      s * (0.00011265959f + s * -9.66704437e-06f)))))));
-  const float g =
-      -0.000320138053f +
-      t * (1.13023343f +
-           t * (0.631826052f +
-                t * (0.110080083f +
-                     t * (-0.026421136f + t * (0.0047595963f + t * (-0.000596805626f +
-                                                                    t * (4.60580428e-05f + t * -1.63715142e-06f)))))));
-  const float far = with_sign_of(1.f - exp(-g), x);
-  return a < 1.f ? near : (x == x ? far : x);
+HWY_INLINE Floats erf(Floats x) {
+  const Floats s = x * x, a = abs(x), t = clamp(a, 0, 4);
+  const Floats near = x * polynomial(s, 1.12837917, -0.376126385, 0.112837825, -0.0268654307, 0.00522103181,
+                                     -0.00084840804, 0.00011265959, -9.66704437e-06);
+  const Floats g = polynomial(t, -0.000320138053, 1.13023343, 0.631826052, 0.110080083, -0.026421136, 0.0047595963,
+                              -0.000596805626, 4.60580428e-05, -1.63715142e-06);
+  const Floats far = with_sign_of(Floats(1) - exp(-g), x);
+  return where(gt(Floats(1), a), near, where(eq(x, x), far, x));
 }
 
-inline float gelu_tanh_derivative(float x) {
-  const float t = tanh(0.797884561f * (x + 0.044715f * x * x * x));
-  const float du = 0.797884561f * (1.f + 3 * 0.044715f * x * x);
-  return 0.5f * (1.f + t) + 0.5f * x * ((1.f - t * t) * (du < 1e30f ? du : 1e30f));
+HWY_INLINE Floats gelu_tanh_derivative(Floats x) {
+  const Floats t = tanh(Floats(0.797884561) * fma(Floats(0.044715) * x, x * x, x));
+  const Floats du = Floats(0.797884561) * fma(Floats(3 * 0.044715) * x, x, Floats(1));
+  // Beyond all numbers du meets 1 - t^2 = 0.
+  return Floats(0.5) * (Floats(1) + t) +
+         Floats(0.5) * x * ((Floats(1) - t * t) * where(gt(Floats(1e30), du), du, Floats(1e30)));
 }
 
-// The table's formula with these functions in place of the library's.
+// x = n pi / 2 + r: sine and cosine of r, and n. Exact while n times the first part of pi / 2 is: with a fused
+// multiply-add, far beyond kLargestAngle. Larger angles go to the library.
+constexpr double kLargestAngle = HWY_NATIVE_FMA ? 30000 : 0;
+struct Turned {
+  Floats sine, cosine;
+  hn::Vec<DI> n;
+  Bools too_large;
+};
+HWY_INLINE Turned turn(Floats x) {
+  const Nearest n = nearest(x, 0.636619772);
+  Floats r = fnma(n.n, Floats(1.57079637), x);
+  r = fnma(n.n, Floats(-4.37113883e-08), r);
+  r = fnma(n.n, Floats(-1.71512451e-15), r);
+  const Floats s = r * r;
+  const Floats sine = fma(r * s, polynomial(s, -0.16666664650292085, 0.00833274593638056, -0.0001958738706847972), r);
+  const Floats cosine = fma(
+      s * s, polynomial(s, 0.0416666666643024, -0.0013888887664715074, 2.4800596436288507e-05, -2.730044869151093e-07),
+      fnma(Floats(0.5), s, Floats(1)));
+  return {sine, cosine, n.bits.v, gt(abs(x), Floats(kLargestAngle))};
+}
+HWY_INLINE Bools has_bit(hn::Vec<DI> n, int bit) { return {hn::RebindMask(D(), hn::TestBit(n, hn::Set(DI(), bit)))}; }
+HWY_INLINE Floats negative_where(Bools c, Floats x) { return where(c, -x, x); }
+HWY_INLINE Floats sin(Floats x) {
+  const Turned t = turn(x);
+  const Floats v = negative_where(has_bit(t.n, 2), where(has_bit(t.n, 1), t.cosine, t.sine));
+  return mend(where(eq(x, Floats()), x, v), t.too_large, x, x, [](float a, float) { return std::sin(a); });
+}
+HWY_INLINE Floats cos(Floats x) {
+  const Turned t = turn(x);
+  const auto next = hn::Add(t.n, hn::Set(DI(), 1));
+  const Floats v = negative_where(has_bit(next, 2), where(has_bit(t.n, 1), t.sine, t.cosine));
+  return mend(v, t.too_large, x, x, [](float a, float) { return std::cos(a); });
+}
+HWY_INLINE Floats tan(Floats x) {
+  const Turned t = turn(x);
+  const Bools odd = has_bit(t.n, 1);
+  const Floats v = where(odd, -t.cosine, t.sine) / where(odd, t.sine, t.cosine);
+  return mend(where(eq(x, Floats()), x, v), t.too_large, x, x, [](float a, float) { return std::tan(a); });
+}
+
+#if HWY_HAVE_FLOAT64 && HWY_TARGET != HWY_SCALAR
+// body(x, y) on the lanes in double, in two halves.
+template <class Body>
+HWY_INLINE Floats in_double(Floats x, Floats y, Body body) {
+  const D d;
+  const hn::Half<D> h;
+  const hn::Rebind<double, decltype(h)> w;
+  const auto low = body(hn::PromoteTo(w, hn::LowerHalf(h, x.v)), hn::PromoteTo(w, hn::LowerHalf(h, y.v)));
+  const auto high = body(hn::PromoteTo(w, hn::UpperHalf(h, x.v)), hn::PromoteTo(w, hn::UpperHalf(h, y.v)));
+  return hn::Combine(d, hn::DemoteTo(h, high), hn::DemoteTo(h, low));
+}
+// A float's logarithm times a float, in double, has digits to spare for the exponential.
+HWY_INLINE Floats pow(Floats x, Floats y) {
+  const Floats largest(double(std::numeric_limits<float>::max()));
+  const Bools plain = both(both(gt(x, Floats()), ge(largest, x)), gt(Floats(1e6), abs(y)));
+  const Floats v = in_double(x, y, [](auto a, auto b) HWY_ATTR {
+    const hn::DFromV<decltype(a)> w;
+    return hn::Exp(w, hn::Max(hn::Set(w, -700.0), hn::Min(hn::Set(w, 700.0), hn::Mul(b, hn::Log(w, a)))));
+  });
+  return mend(v, {hn::Not(plain.m)}, x, y, [](float a, float b) { return std::pow(a, b); });
+}
+// x - trunc(x / y) y. The product is exact in double while the quotient has less than 29 bits; rounded, the quotient
+// may be one too large.
+HWY_INLINE Floats mod(Floats x, Floats y) {
+  const Bools plain = both(gt(abs(y) * Floats(0x1p24), abs(x)), gt(Floats(HUGE_VAL), abs(y)));
+  const Floats v = in_double(abs(x), abs(y), [](auto a, auto b) HWY_ATTR {
+    const auto r = hn::NegMulAdd(hn::Trunc(hn::Div(a, b)), b, a);
+    return hn::IfThenElse(hn::Lt(r, hn::Zero(hn::DFromV<decltype(a)>())), hn::Add(r, b), r);
+  });
+  return mend(with_sign_of(v, x), {hn::Not(plain.m)}, x, y, [](float a, float b) { return std::fmod(a, b); });
+}
+#else
+HWY_INLINE Floats pow(Floats x, Floats y) {
+  return mend(x, {hn::MaskFromVec(hn::BitCast(D(), hn::Set(DI(), -1)))}, x, y,
+              [](float a, float b) { return std::pow(a, b); });
+}
+HWY_INLINE Floats mod(Floats x, Floats y) {
+  return mend(x, {hn::MaskFromVec(hn::BitCast(D(), hn::Set(DI(), -1)))}, x, y,
+              [](float a, float b) { return std::fmod(a, b); });
+}
+#endif
+
+// The table's formula.
 template <PointwiseMode_t kMode>
-inline float value(float x, float y, float m, const PwParams& p) {
-  using F = float;
-  using pw::abs, pw::both, pw::ceil, pw::cos, pw::either, pw::eq, pw::floor, pw::ge, pw::gt, pw::leak, pw::max, pw::min,
-      pw::mod, pw::ne, pw::num, pw::pow, pw::rsqrt, pw::sin, pw::sqrt, pw::tan, pw::truth, pw::where;
-  (void)x, (void)y, (void)m, (void)p;
+HWY_INLINE Floats value(Floats x, Floats y, Floats m, const PwParams& p) {
+  using F = Floats;
+  (void)y, (void)m, (void)p;
 #define PW(MODE, ARITY, DOMAIN_, ...) \
   if constexpr (kMode == PointwiseMode_t::MODE) return __VA_ARGS__;
 #include "ops/pw_ops.def"

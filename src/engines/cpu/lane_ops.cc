@@ -1,16 +1,25 @@
+// Three targets are enough: AVX-512 and AVX2 on x86, NEON; everything else takes Highway's portable one. Vectors whose
+// size the compiler does not know cannot be members of a class.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engines/cpu/lane_ops.cc"
+// clang-format off
+#include <hwy/foreach_target.h>
+// clang-format on
 #include "engines/cpu/lane_ops.h"
+
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
 
 #include <cmath>
 #include <limits>
 
 #include "base/numeric_types.h"
 
-// Loops here are written to be vectorised, also where the rest of the build is compiled for quick turn-around.
-#pragma GCC optimize("O3")
-
+#ifndef TILEWRIGHT_ARITY_OF
+#define TILEWRIGHT_ARITY_OF
 namespace tilewright::cpu {
-namespace {
-
 constexpr int arity_of(PointwiseMode_t mode) {
   switch (mode) {
 #define PW(MODE, ARITY, ...) \
@@ -21,54 +30,42 @@ constexpr int arity_of(PointwiseMode_t mode) {
     default: return 0;
   }
 }
-
-namespace baseline {
-#include "engines/cpu/lane_math-inl.h"
-//
-#include "engines/cpu/lane_ops-inl.h"
-}  // namespace baseline
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define TILEWRIGHT_X86_SETS 1
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-namespace avx2 {
-#include "engines/cpu/lane_math-inl.h"
-//
-#include "engines/cpu/lane_ops-inl.h"
-}  // namespace avx2
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,prefer-vector-width=512")
-namespace avx512 {
-#include "engines/cpu/lane_math-inl.h"
-//
-#include "engines/cpu/lane_ops-inl.h"
-}  // namespace avx512
-#pragma GCC pop_options
+}  // namespace tilewright::cpu
 #endif
 
-template <class T>
-LaneOps<T> best() {
-#ifdef TILEWRIGHT_X86_SETS
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("fma"))
-    return avx512::table<T>();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table<T>();
-#endif
-  return baseline::table<T>();
-}
+HWY_BEFORE_NAMESPACE();
+namespace tilewright::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+#include "engines/cpu/lane_math-inl.h"
+//
+#include "engines/cpu/lane_ops-inl.h"
+}  // namespace tilewright::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
 
-}  // namespace
+#if HWY_ONCE
+namespace tilewright::cpu {
+
+HWY_EXPORT(float_table);
+HWY_EXPORT(double_table);
 
 template <>
+LaneOps<float> make_lane_ops<float>() {
+  return HWY_DYNAMIC_DISPATCH(float_table)();
+}
+template <>
+LaneOps<double> make_lane_ops<double>() {
+  return HWY_DYNAMIC_DISPATCH(double_table)();
+}
+template <>
 const LaneOps<float>& lane_ops<float>() {
-  static const LaneOps<float> ops = best<float>();
+  static const LaneOps<float> ops = make_lane_ops<float>();
   return ops;
 }
 template <>
 const LaneOps<double>& lane_ops<double>() {
-  static const LaneOps<double> ops = best<double>();
+  static const LaneOps<double> ops = make_lane_ops<double>();
   return ops;
 }
 
 }  // namespace tilewright::cpu
+#endif

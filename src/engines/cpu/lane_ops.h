@@ -28,5 +28,16 @@ struct LaneOps {
 
 template <class T>
 const LaneOps<T>& lane_ops();
+// The same, chosen anew from Highway's current targets (tests).
+template <class T>
+LaneOps<T> make_lane_ops();
+template <>
+LaneOps<float> make_lane_ops<float>();
+template <>
+LaneOps<double> make_lane_ops<double>();
+template <>
+const LaneOps<float>& lane_ops<float>();
+template <>
+const LaneOps<double>& lane_ops<double>();
 
 }  // namespace tilewright::cpu
