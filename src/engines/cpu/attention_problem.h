@@ -139,13 +139,21 @@ class AttentionRun {
   // Rows [first, first + rows) of one head, times `factor`; columns up to the next multiple of kTilePad become 0.
   void load(const AttentionOperand& x, const void* from, int64_t b, int64_t h, int64_t first, int64_t rows,
             int64_t cols, T* to, int64_t ld, T factor = 1) const {
+    if (factor == 1 && x.stride[3] == 1 && reinterpret_cast<uintptr_t>(from) % 2 == 0 &&
+        tile_math<T>().widen(x.type, rows, cols, static_cast<const char*>(from) + 2 * x.at(b, h, first, 0), x.stride[2],
+                             to, ld))
+      return pad(rows, cols, to, ld);
     for (int64_t r = 0; r < rows; ++r) {
       T* row = to + r * ld;
       load_row(from, x.type, x.at(b, h, first + r, 0), x.stride[3], cols, row);
       if (factor != 1)
         for (int64_t c = 0; c < cols; ++c) row[c] *= factor;
-      for (int64_t c = cols; c < padded(cols); ++c) row[c] = 0;
     }
+    pad(rows, cols, to, ld);
+  }
+  static void pad(int64_t rows, int64_t cols, T* x, int64_t ld) {
+    for (int64_t r = 0; r < rows && cols < padded(cols); ++r)
+      std::fill(x + r * ld + cols, x + r * ld + padded(cols), T(0));
   }
   // The same where the memory serves as it is: the tensor itself when its rows are plain and near each other, else
   // loaded to `to`.

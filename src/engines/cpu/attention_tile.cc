@@ -8,6 +8,7 @@
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
+#include <cstring>
 #include <limits>
 
 HWY_BEFORE_NAMESPACE();
@@ -64,6 +65,14 @@ void multiply(int64_t m, int64_t n, int64_t k, TileFactor<T> a, const T* b, int6
   }
 }
 
+// Rows ahead of those in work that are fetched meanwhile: tensors come from memory.
+constexpr int64_t kAhead = 12;
+template <class E>
+HWY_INLINE void prefetch_row(const E* row, int64_t cols) {
+  constexpr int64_t kStep = 64 / int64_t(sizeof(E));
+  for (int64_t c = 0; c < cols; c += kStep) __builtin_prefetch(row + c);
+}
+
 // c [R, N]: the lanes run along the sum, which is folded at the end.
 template <class T, int64_t R, int64_t N>
 HWY_INLINE void dots(int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T* c, int64_t ldc) {
@@ -86,6 +95,7 @@ void multiply_rows(int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, con
                    int64_t ldc) {
   for (int64_t i = 0; i < m;) {
     const bool four = i + 4 <= m;
+    for (int64_t r = 0; r < (four ? 4 : 1); ++r) prefetch_row(a + (i + kAhead + r) * lda, k);
     for (int64_t j = 0; j < n;) {
       const T *x = a + i * lda, *y = b + j * ldb;
       T* to = c + i * ldc + j;
@@ -101,6 +111,35 @@ void multiply_rows(int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, con
     }
     i += four ? 4 : 1;
   }
+}
+
+template <class E>
+void widen_rows(int64_t rows, int64_t cols, const E* from, int64_t ld_from, float* to, int64_t ld_to) {
+  const Tag<float> d;
+  const hn::Rebind<E, Tag<float>> narrow;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  for (int64_t r = 0; r < rows; ++r) {
+    const E* x = from + r * ld_from;
+    float* y = to + r * ld_to;
+    prefetch_row(x + kAhead * ld_from, cols);
+    int64_t c = 0;
+    for (; c + lanes <= cols; c += lanes) hn::StoreU(hn::PromoteTo(d, hn::LoadU(narrow, x + c)), d, y + c);
+    if (c == cols) continue;
+    HWY_ALIGN E rest[kTilePad] = {};
+    std::memcpy(rest, x + c, size_t(cols - c) * sizeof(E));
+    hn::StoreU(hn::PromoteTo(d, hn::Load(narrow, rest)), d, y + c);
+  }
+}
+
+template <class T>
+bool widen(DataType_t type, int64_t rows, int64_t cols, const void* from, int64_t ld_from, T* to, int64_t ld_to) {
+  if constexpr (sizeof(T) == 4 && HWY_TARGET != HWY_SCALAR) {
+    if (type == DataType_t::BFLOAT16)
+      return widen_rows(rows, cols, static_cast<const hwy::bfloat16_t*>(from), ld_from, to, ld_to), true;
+    if (type == DataType_t::HALF)
+      return widen_rows(rows, cols, static_cast<const hwy::float16_t*>(from), ld_from, to, ld_to), true;
+  }
+  return false;
 }
 
 template <class T>
@@ -302,7 +341,8 @@ void scale_rows(int64_t rows, int64_t cols, T* x, int64_t ld, const T* factor) {
 
 template <class T>
 TileMath<T> all_math() {
-  return {multiply<T>, multiply_rows<T>, transpose<T>, all_finite<T>, softmax_step<T>, gradient_step<T>, scale_rows<T>};
+  return {multiply<T>,   multiply_rows<T>, widen<T>,         transpose<T>,
+          all_finite<T>, softmax_step<T>,  gradient_step<T>, scale_rows<T>};
 }
 TileMath<float> float_math() { return all_math<float>(); }
 TileMath<double> double_math() { return all_math<double>(); }

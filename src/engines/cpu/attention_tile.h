@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "base/numeric_types.h"
+
 namespace tilewright::cpu {
 
 constexpr int64_t kTilePad = 16;
@@ -30,6 +32,8 @@ struct TileMath {
   // c [m, n] = a [m, k] * b [n, k] transposed, for small n. k is a multiple of kTilePad; a may lie in a tensor.
   void (*multiply_rows)(int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T* c,
                         int64_t ldc);
+  // to [rows, ld_to] = from [rows, ld_from] as T, for rows of BFLOAT16 or HALF in a tensor. False for other types.
+  bool (*widen)(DataType_t, int64_t rows, int64_t cols, const void* from, int64_t ld_from, T* to, int64_t ld_to);
   // to [cols, ld_to] = from [rows, ld_from] transposed.
   void (*transpose)(int64_t rows, int64_t cols, const T* from, int64_t ld_from, T* to, int64_t ld_to);
   // x may lie in a tensor.
