@@ -20,6 +20,8 @@ constexpr int64_t kEnoughTiles = 16;
 constexpr int64_t kSliceElements = 128 * 1024;  // of B in a tile: half a megabyte of the second-level cache
 constexpr int64_t kWholeSlice = 256;            // sums that fill the micro-kernel well enough
 
+constexpr int64_t kChunkElements = 1024;  // of the result that the epilogue takes at once, where rows are short
+
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 template <class T>
@@ -94,11 +96,13 @@ class Contraction : public Kernel {
       cut(counter);
       Cutter cutter(thread_scratch(counter.bytes()));
       cut(cutter);
-      tile_ = tile;
       m0_ = c_.tiling_.m0(tile), n0_ = c_.tiling_.n0(tile);
       rows_ = std::min(c_.tiling_.tile_m, c_.tiling_.m - m0_);
       columns_ = std::min(c_.tiling_.tile_n, c_.tiling_.n - n0_);
       batch_ = c_.tiling_.batch_of(tile);
+      int64_t index[kMaxProblem] = {};
+      c_.batch_index_.decode(batch_, index);
+      if (launch_.by_rows) c_.rows_.walk().points(m0_, rows_, c_.rows_.walk().batch_offset(index), spot_);
       epilogue_.start(tile, launch_.memory, launch_.base[2], launch_.partial);
       for (size_t s = 0; s < c_.slices_.size(); ++s) multiply(s);
     }
@@ -107,11 +111,11 @@ class Contraction : public Kernel {
     void cut(Cutter& c) {
       const int64_t mr = c_.kernel_.mr;
       const Tiling& t = c_.tiling_;
-      sum_ = c.template take<T>((c_.slices_.size() == 1 ? mr : t.tile_m) * t.tile_n);
+      sum_ = c.template take<T>((c_.slices_.size() == 1 ? c_.chunk_ : t.tile_m) * t.tile_n);
       if (!c_.shared_b_) right_ = c.template take<T>(t.tile_n * c_.most_ks_);
       left_ = c.template take<T>((launch_.by_rows ? mr : t.tile_m) * c_.most_ks_);
       pointer_ = c.template take<const T*>(mr * c_.most_runs_);
-      spot_ = c.template take<Spot>(mr);
+      spot_ = c.template take<Spot>(t.tile_m);
       packing_ = c.template take<char>(c_.packing_bytes());
       epilogue_.cut(c);
     }
@@ -120,7 +124,7 @@ class Contraction : public Kernel {
       const SumSlice& s = c_.slices_[slice];
       const T* const b = c_.shared_b_ ? c_.packed_at(launch_, batch_, n0_, s) : pack(1, n0_, columns_, s, right_);
       if (!launch_.by_rows) pack(0, m0_, rows_, s, left_);
-      for (int64_t i = 0; i < rows_; i += c_.kernel_.mr) multiply_rows(slice, i, b);
+      for (int64_t i = 0; i < rows_; i += c_.chunk_) multiply_chunk(slice, i, std::min(c_.chunk_, rows_ - i), b);
     }
 
     T* pack(int operand, int64_t row, int64_t rows, const SumSlice& s, T* to) {
@@ -128,32 +132,37 @@ class Contraction : public Kernel {
       return to;
     }
 
-    // One micro-tile's height of the tile.
-    void multiply_rows(size_t slice, int64_t i, const T* b) {
+    // Rows of the tile that go through the epilogue together.
+    void multiply_chunk(size_t slice, int64_t first, int64_t rows, const T* b) {
       const SumSlice& s = c_.slices_[slice];
-      const int64_t mr = c_.kernel_.mr, nr = c_.kernel_.nr, rows = std::min(mr, rows_ - i);
-      int64_t runs = 1, len = s.ks, step = mr;
-      if (launch_.by_rows) {
-        runs = s.runs, len = s.len, step = c_.rows_.step();
-        const Walk& walk = c_.rows_.walk();
-        int64_t index[kMaxProblem] = {};
-        c_.batch_index_.decode(batch_, index);
-        walk.points(m0_ + i, rows, walk.batch_offset(index), spot_);
-        c_.rows_.point(launch_.base[0][0], spot_, rows, s, left_, pointer_);
-      } else {
-        for (int64_t r = 0; r < mr; ++r) pointer_[r] = left_ + i * s.ks + r;
-      }
-      const bool last = slice + 1 == c_.slices_.size();
-      const bool straight = launch_.plain && rows == mr && columns_ % nr == 0;
-      T* sum = sum_ + (c_.slices_.size() == 1 ? 0 : i * c_.tiling_.tile_n);
+      const int64_t mr = c_.kernel_.mr, nr = c_.kernel_.nr;
+      const bool straight = launch_.plain && rows % mr == 0 && columns_ % nr == 0;
+      T* sum = sum_ + (c_.slices_.size() == 1 ? 0 : first * c_.tiling_.tile_n);
       int64_t ld = c_.tiling_.tile_n;
       if (straight) {
-        sum = c_.epilogue_.plain_address(launch_.base[2], batch_, m0_ + i, n0_);
+        sum = c_.epilogue_.plain_address(launch_.base[2], batch_, m0_ + first, n0_);
         ld = c_.epilogue_.plain_row_stride();
       }
-      for (int64_t j = 0; j < columns_; j += nr)
-        c_.kernel_.run(pointer_, runs, len, step, b + j * s.ks, nr, sum + j, ld, slice > 0);
-      if (last && !straight) epilogue_.apply(sum, ld, i, rows);
+      for (int64_t i = 0; i < rows; i += mr) {
+        const Rows a = rows_of(s, first + i);
+        for (int64_t j = 0; j < columns_; j += nr)
+          c_.kernel_.run(pointer_, a.runs, a.len, a.step, b + j * s.ks, nr, sum + i * ld + j, ld, slice > 0);
+      }
+      if (slice + 1 == c_.slices_.size() && !straight) epilogue_.apply(sum, ld, first, rows);
+    }
+
+    struct Rows {
+      int64_t runs, len, step;
+    };
+    // Points at the rows of A for one micro-tile.
+    Rows rows_of(const SumSlice& s, int64_t first) {
+      const int64_t mr = c_.kernel_.mr, rows = std::min(mr, rows_ - first);
+      if (!launch_.by_rows) {
+        for (int64_t r = 0; r < mr; ++r) pointer_[r] = left_ + first * s.ks + r;
+        return {1, s.ks, mr};
+      }
+      c_.rows_.point(launch_.base[0][0], spot_ + first, rows, s, left_, pointer_);
+      return {s.runs, s.len, c_.rows_.step()};
     }
 
     const Contraction& c_;
@@ -163,7 +172,7 @@ class Contraction : public Kernel {
     const T** pointer_ = nullptr;
     Spot* spot_ = nullptr;
     char* packing_ = nullptr;
-    int64_t tile_ = 0, batch_ = 0, m0_ = 0, n0_ = 0, rows_ = 0, columns_ = 0;
+    int64_t batch_ = 0, m0_ = 0, n0_ = 0, rows_ = 0, columns_ = 0;
   };
 
   static void resolve(const Memory& memory, const fuse::PwProgram& p, void** base) {
@@ -241,11 +250,12 @@ class Contraction : public Kernel {
       const int64_t count = std::max<int64_t>(1, (k_ + most_ks - 1) / most_ks), ks = (k_ + count - 1) / count;
       for (int64_t k = 0; k == 0 || k < k_; k += std::max<int64_t>(1, ks)) {
         const int64_t n = std::min(ks, k_ - k);
-        slices_.push_back({k, n, 0, 1, 0, n});
+        slices_.push_back({k, n, 0, 1, 0, n, {}});
       }
     }
     for (const SumSlice& s : slices_) most_ks_ = std::max(most_ks_, s.ks), most_runs_ = std::max(most_runs_, s.runs);
     shared_b_ = t.m_tiles >= 4;
+    chunk_ = std::max<int64_t>(1, kChunkElements / (mr * t.tile_n)) * mr;
   }
 
   int64_t packed_columns() const { return tiling_.n_tiles * tiling_.tile_n; }
@@ -299,7 +309,7 @@ class Contraction : public Kernel {
   bool by_rows_ = false, shared_b_ = false;
   Packer<T> packer_[2];
   std::vector<SumSlice> slices_;
-  int64_t most_ks_ = 0, most_runs_ = 1;
+  int64_t chunk_ = 1, most_ks_ = 0, most_runs_ = 1;
   Epilogue<T> epilogue_;
 };
 

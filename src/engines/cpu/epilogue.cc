@@ -20,33 +20,9 @@ void Epilogue<T>::prepare(const fuse::Region& region, const Problem& problem, co
   lane_ = column_.dims.back();
   lane_extent_ = std::max<int64_t>(1, problem_.dims[size_t(lane_)].extent);
   for (const Factors& s : strides_) lane_stride_.push_back(s[size_t(lane_)]);
+  make_rows();
   make_ops_lists();
   make_sides();
-  make_plain();
-}
-
-template <class T>
-void Epilogue<T>::make_ops_lists() {
-  std::vector<int> uniform, rest;
-  std::vector<bool> is_uniform(program_.code.size());
-  for (size_t k = 0; k < program_.code.size(); ++k) {
-    const Instr& i = program_.code[k];
-    if (i.op == PwOp::In) in_ = int(k);
-    bool u = i.op != PwOp::Load && i.op != PwOp::Index && i.op != PwOp::In && i.op != PwOp::Store;
-    for (int a : i.arg) u = u && (a < 0 || is_uniform[size_t(a)]);
-    is_uniform[k] = u;
-    (u ? uniform : rest).push_back(int(k));
-  }
-  std::stable_partition(rest.begin(), rest.end(), [&](int k) { return program_.code[size_t(k)].op != PwOp::Store; });
-  uniform_ = make_ops<T>(program_, uniform);
-  ops_ = make_ops<T>(program_, rest);
-  // What a side reduction folds must outlive the list: it keeps a buffer of its own.
-  BlockOps<T> folded;
-  for (const fuse::SideReduction& s : side_) folded.push_back(make_ops<T>(program_, {s.value})[0]);
-  slots_ = assign_slots<T>({&uniform_, &folded}, {&ops_}, int(program_.code.size()));
-  for (BlockOp<T>& op : ops_)
-    for (const BlockOp<T>& f : folded)
-      if (op.id == f.id) op.slot = f.slot;
 }
 
 // Whether the dims of a group, taken as one index, move through memory in equal steps; which, in `stride`.
@@ -64,19 +40,56 @@ bool is_affine(const Problem& p, const std::vector<int>& dims, const Factors& st
 }
 
 template <class T>
-void Epilogue<T>::make_plain() {
+void Epilogue<T>::make_rows() {
+  rows_affine_ = true;
+  bool in_line = tiling_.n == lane_extent_ && tiling_.n == tiling_.tile_n;
+  for (size_t a = 0; a < strides_.size(); ++a) {
+    int64_t stride = 0;
+    rows_affine_ = rows_affine_ && is_affine(problem_, row_.dims, strides_[a], &stride);
+    row_stride_.push_back(stride);
+    in_line = in_line && (stride == 0 || stride == tiling_.n * lane_stride_[a]);
+  }
+  for (const Instr& i : program_.code)
+    if (i.op == PwOp::Store) in_line = in_line && row_stride_[size_t(i.access)] != 0;
+  if (rows_affine_ && in_line) block_ = std::max<int64_t>(1, kLanes / tiling_.n);
+
   if (program_.code.size() != 2 || !side_.empty() || program_.code[1].op != PwOp::Store) return;
-  if (program_.access[0].type != kNativeType<T>) return;
   int64_t column = 0;
-  plain_ = is_affine(problem_, column_.dims, strides_[0], &column) && (column == 1 || tiling_.n == 1) &&
-           is_affine(problem_, row_.dims, strides_[0], &plain_row_stride_);
+  plain_ = program_.access[0].type == kNativeType<T> && rows_affine_ &&
+           is_affine(problem_, column_.dims, strides_[0], &column) && (column == 1 || tiling_.n == 1);
+}
+
+template <class T>
+void Epilogue<T>::make_ops_lists() {
+  std::vector<int> uniform, repeated, rest;
+  std::vector<bool> is_uniform(program_.code.size());
+  for (size_t k = 0; k < program_.code.size(); ++k) {
+    const Instr& i = program_.code[k];
+    if (i.op == PwOp::In) in_ = int(k);
+    bool u = i.op != PwOp::Load && i.op != PwOp::Index && i.op != PwOp::In && i.op != PwOp::Store;
+    for (int a : i.arg) u = u && (a < 0 || is_uniform[size_t(a)]);
+    is_uniform[k] = u;
+    const bool same = (i.op == PwOp::Load || i.op == PwOp::Index) && row_stride_[size_t(i.access)] == 0;
+    (u ? uniform : same && block_ > 1 ? repeated : rest).push_back(int(k));
+  }
+  std::stable_partition(rest.begin(), rest.end(), [&](int k) { return program_.code[size_t(k)].op != PwOp::Store; });
+  uniform_ = make_ops<T>(program_, uniform);
+  repeated_ = make_ops<T>(program_, repeated);
+  ops_ = make_ops<T>(program_, rest);
+  // What a side reduction folds must outlive the list: it keeps a buffer of its own.
+  BlockOps<T> folded;
+  for (const fuse::SideReduction& s : side_) folded.push_back(make_ops<T>(program_, {s.value})[0]);
+  slots_ = assign_slots<T>({&uniform_, &repeated_, &folded}, {&ops_}, int(program_.code.size()));
+  for (BlockOp<T>& op : ops_)
+    for (const BlockOp<T>& f : folded)
+      if (op.id == f.id) op.slot = f.slot;
 }
 
 template <class T>
 T* Epilogue<T>::plain_address(void* const* base, int64_t batch, int64_t row, int64_t column) const {
   int64_t index[kMaxProblem] = {};
   batch_index_.decode(batch, index);
-  int64_t at = program_.access[0].offset + row * plain_row_stride_ + column;
+  int64_t at = program_.access[0].offset + row * row_stride_[0] + column;
   for (int d : batch_index_.dims) at += index[d] * strides_[0][size_t(d)];
   return static_cast<T*>(base[0]) + at;
 }
@@ -126,6 +139,18 @@ void Epilogue<T>::Tile::cut(Cutter& c) {
   frame_.value = c.template take<const T*>(int64_t(e_.program_.code.size()));
   frame_.buffers = c.template take<T>(int64_t(e_.slots_) * kLanes);
   offset_ = c.template take<int64_t>(int64_t(e_.program_.access.size()));
+  start_ = c.template take<int64_t>(int64_t(e_.program_.access.size()));
+}
+
+// Offsets of row 0 of the result at a column.
+template <class T>
+void Epilogue<T>::Tile::place(int64_t column, int64_t* at) {
+  e_.column_.decode(column, index_);
+  for (size_t a = 0; a < e_.strides_.size(); ++a) {
+    at[a] = e_.program_.access[a].offset;
+    for (int d : e_.batch_index_.dims) at[a] += index_[d] * e_.strides_[a][size_t(d)];
+    for (int d : e_.column_.dims) at[a] += index_[d] * e_.strides_[a][size_t(d)];
+  }
 }
 
 template <class T>
@@ -143,39 +168,61 @@ void Epilogue<T>::Tile::start(int64_t tile, const Memory& memory, void* const* b
   frame_.lane_stride = e_.lane_stride_.data();
   frame_.n = kLanes;
   run_ops(e_.uniform_, frame_);
+  repeat();
   for (size_t s = 0; s < e_.sides_.size(); ++s)
     std::fill_n(partial + e_.sides_[s].offset + tile * e_.sides_[s].per_tile, e_.sides_[s].per_tile,
                 fuse::reduction_start(e_.side_[s].mode));
 }
 
 template <class T>
-void Epilogue<T>::Tile::apply(const T* sums, int64_t ld, int64_t first, int64_t rows) {
-  const size_t accesses = e_.program_.access.size();
-  for (int64_t i = first; i < first + rows; ++i, sums += ld) {
-    e_.row_.decode(m0_ + i, index_);
-    for (int64_t j = 0; j < columns_;) {
-      e_.column_.decode(n0_ + j, index_);
-      const int64_t n = std::min(columns_ - j, e_.lane_extent_ - index_[e_.lane_]);
-      for (size_t a = 0; a < accesses; ++a) {
-        int64_t at = e_.program_.access[a].offset;
-        for (size_t d = 0; d < e_.problem_.dims.size(); ++d) at += index_[d] * e_.strides_[a][d];
-        offset_[a] = at;
-      }
-      frame_.n = n;
-      frame_.value[e_.in_] = sums + j;
-      run_ops(e_.ops_, frame_);
-      for (size_t s = 0; s < e_.sides_.size(); ++s) fold(s, i, j, n);
-      j += n;
-    }
+void Epilogue<T>::Tile::repeat() {
+  if (e_.repeated_.empty()) return;
+  place(n0_, offset_);
+  frame_.n = columns_;
+  run_ops(e_.repeated_, frame_);
+  for (const BlockOp<T>& op : e_.repeated_) {
+    T* const to = frame_.buffers + int64_t(op.slot) * kLanes;
+    for (int64_t r = 0; r < e_.block_; ++r)
+      if (const T* from = frame_.value[op.id]; from != to + r * columns_)
+        std::copy_n(from, columns_, to + r * columns_);
+    frame_.value[op.id] = to;
   }
 }
 
 template <class T>
-void Epilogue<T>::Tile::fold(size_t side, int64_t i, int64_t j, int64_t n) {
+void Epilogue<T>::Tile::apply(const T* sums, int64_t ld, int64_t first, int64_t rows) {
+  for (int64_t j = 0; j < columns_;) {
+    place(n0_ + j, start_);
+    const int64_t n = std::min(columns_ - j, e_.lane_extent_ - index_[e_.lane_]);
+    for (int64_t i = 0; i < rows; i += e_.block_)
+      apply_at(sums + i * ld + j, first + i, j, n * std::min(e_.block_, rows - i));
+    j += n;
+  }
+}
+
+// Lanes from row i and column j of the tile on.
+template <class T>
+void Epilogue<T>::Tile::apply_at(const T* sums, int64_t i, int64_t j, int64_t n) {
+  if (!e_.rows_affine_) e_.row_.decode(m0_ + i, index_);
+  for (size_t a = 0; a < e_.strides_.size(); ++a) {
+    offset_[a] = start_[a];
+    if (e_.rows_affine_) offset_[a] += (m0_ + i) * e_.row_stride_[a];
+    else
+      for (int d : e_.row_.dims) offset_[a] += index_[d] * e_.strides_[a][size_t(d)];
+  }
+  frame_.n = n;
+  frame_.value[e_.in_] = sums;
+  run_ops(e_.ops_, frame_);
+  const int64_t row = e_.block_ > 1 ? columns_ : n;
+  for (size_t s = 0; s < e_.sides_.size(); ++s)
+    for (int64_t done = 0; done < n; done += row, ++i) fold(s, i, j, row, frame_.value[e_.side_[s].value] + done);
+}
+
+template <class T>
+void Epilogue<T>::Tile::fold(size_t side, int64_t i, int64_t j, int64_t n, const T* x) {
   const Side& s = e_.sides_[side];
   const ReductionMode_t mode = e_.side_[side].mode;
   double* const to = partial_ + s.offset + tile_ * s.per_tile;
-  const T* const x = frame_.value[e_.side_[side].value];
   const int64_t row = s.m_folded ? 0 : i;
   if (s.n_folded) to[row] = lane_ops<T>().fold(mode, x, n, to[row]);
   else lane_ops<T>().fold_lanes(mode, x, n, to + row * e_.tiling_.tile_n + j);

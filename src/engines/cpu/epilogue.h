@@ -28,7 +28,7 @@ class Epilogue {
 
   // The program only stores the sums, as T and without gaps along n: the kernel may write them to memory itself.
   bool is_plain() const { return plain_; }
-  int64_t plain_row_stride() const { return plain_row_stride_; }
+  int64_t plain_row_stride() const { return row_stride_[0]; }
   T* plain_address(void* const* base, int64_t batch, int64_t row, int64_t column) const;
 
   // One task's use of it.
@@ -41,11 +41,14 @@ class Epilogue {
     void apply(const T* sums, int64_t ld, int64_t first, int64_t rows);
 
    private:
-    void fold(size_t side, int64_t i, int64_t j, int64_t n);
+    void place(int64_t column, int64_t* at);
+    void repeat();
+    void apply_at(const T* sums, int64_t i, int64_t j, int64_t n);
+    void fold(size_t side, int64_t i, int64_t j, int64_t n, const T* x);
 
     const Epilogue& e_;
     Frame<T> frame_;
-    int64_t* offset_ = nullptr;
+    int64_t *offset_ = nullptr, *start_ = nullptr;
     int64_t index_[kMaxProblem] = {};
     int64_t tile_ = 0, m0_ = 0, n0_ = 0, columns_ = 0;
     double* partial_ = nullptr;
@@ -64,7 +67,7 @@ class Epilogue {
     Factors index_stride = {};  // in the joined results
   };
   void make_ops_lists();
-  void make_plain();
+  void make_rows();
   void make_sides();
   void finish_side(size_t side, const Memory&, double* partial) const;
 
@@ -77,12 +80,16 @@ class Epilogue {
   std::vector<int64_t> lane_stride_;
   int lane_ = -1, in_ = -1;
   int64_t lane_extent_ = 1;
-  BlockOps<T> uniform_, ops_;
+  std::vector<int64_t> row_stride_;  // of the accesses, where rows_affine_
+  bool rows_affine_ = false;
+  // Short rows that follow each other in memory go together: `block_` of them make a block of lanes. What all rows load
+  // alike is then loaded once, `repeated_`.
+  int64_t block_ = 1;
+  BlockOps<T> uniform_, repeated_, ops_;
   int slots_ = 0;
   std::vector<Side> sides_;
   int64_t side_scratch_ = 0;
   bool plain_ = false;
-  int64_t plain_row_stride_ = 0;
 };
 
 }  // namespace tilewright::cpu

@@ -23,14 +23,14 @@ std::vector<SumSlice> RowSource<T>::cut(int64_t k, int64_t target) const {
     const int64_t runs = (walk_.segments() + slices - 1) / slices;
     for (int64_t s = 0; s < walk_.segments(); s += runs) {
       const int64_t n = std::min(runs, walk_.segments() - s);
-      list.push_back({s * length, n * length, s, n, 0, length});
+      list.push_back({s * length, n * length, s, n, 0, length, walk_.span(s, n)});
     }
   } else {
     const int64_t pieces = (length + target - 1) / target, len = (length + pieces - 1) / pieces;
     for (int64_t s = 0; s < walk_.segments(); ++s)
       for (int64_t from = 0; from < length; from += len) {
         const int64_t n = std::min(len, length - from);
-        list.push_back({s * length + from, n, s, 1, from, n});
+        list.push_back({s * length + from, n, s, 1, from, n, walk_.span(s, 1)});
       }
   }
   if (k == 0) list = {SumSlice()};
@@ -42,6 +42,13 @@ void RowSource<T>::point(const void* memory, const Spot* spot, int64_t rows, con
                          const T** out) const {
   const bool native = is_native<T>(walk_.type(), memory) && (walk_.step() == 1 || !walk_.checked());
   const T* const values = static_cast<const T*>(memory) + slice.from * walk_.step();
+  if (native && rows == mr_ && walk_.inside(spot, rows, slice.span)) {
+    for (int64_t r = 0; r < slice.runs; ++r, out += mr_) {
+      const T* const run = values + walk_.segment_offset(slice.segment + r);
+      for (int64_t i = 0; i < mr_; ++i) out[i] = run + spot[i].at;
+    }
+    return;
+  }
   for (int64_t r = 0; r < slice.runs; ++r, out += mr_)
     for (int64_t i = 0; i < mr_; ++i) {
       if (i >= rows) {

@@ -10,6 +10,7 @@ namespace tilewright::cpu {
 struct SumSlice {
   int64_t k = 0, ks = 0;
   int64_t segment = 0, runs = 1, from = 0, len = 0;
+  Walk::Span span;
 };
 
 template <class T>

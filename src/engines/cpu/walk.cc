@@ -87,7 +87,10 @@ void Walk::make_segments(std::vector<Dim> dims) {
       if (!first && d.stride != step_ * length_) break;
       if (first) step_ = d.stride;
       first = false;
-      if (n == 1) lane_check_ = check, lane_factor_ = d.factor[check], lane_inner_ = length_;
+      if (n == 1) {
+        lane_check_ = check, lane_factor_ = d.factor[check], lane_inner_ = length_;
+        lane_reach_ = lane_factor_ * (d.extent - 1);
+      }
       length_ *= d.extent;
     }
     dims.pop_back();
@@ -118,6 +121,19 @@ void Walk::clip(Run& r, int64_t v, int64_t extent) const {
   r.to = std::min(r.to, std::max<int64_t>(high, 0) * lane_inner_);
 }
 
+Walk::Span Walk::span(int64_t segment, int64_t count) const {
+  Span span;
+  for (int c = 0; c < checks_; ++c) {
+    span.low[c] = INT64_MAX, span.high[c] = INT64_MIN;
+    for (int64_t s = segment; s < segment + count; ++s) {
+      const int64_t v = segment_[size_t(s)].coordinate[c];
+      span.low[c] = std::min(span.low[c], v);
+      span.high[c] = std::max(span.high[c], v + (c == lane_check_ ? lane_reach_ : 0));
+    }
+  }
+  return span;
+}
+
 int64_t Walk::batch_offset(const int64_t* index) const {
   int64_t at = 0;
   for (const Dim& d : batch_) at += index[d.problem_dim] * d.stride;
@@ -127,6 +143,10 @@ int64_t Walk::batch_offset(const int64_t* index) const {
 void Walk::points(int64_t first, int64_t count, int64_t batch_offset, Spot* out) const {
   Spot now = origin_;
   now.at += batch_offset;
+  if (checks_ == 0 && point_.size() == 1) {
+    for (int64_t i = 0; i < count; ++i) out[i].at = now.at + (first + i) * point_[0].stride;
+    return;
+  }
   int64_t digit[kMaxProblem];
   for (size_t d = point_.size(); d-- > 0;) {
     const Dim& dim = point_[d];

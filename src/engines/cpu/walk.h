@@ -42,11 +42,28 @@ class Walk {
     Run r{p.at + s.at, 0, length_};
     for (int c = 0; c < checks_; ++c) {
       const int64_t v = p.coordinate[c] + s.coordinate[c];
-      if (c == lane_check_) clip(r, v, extent_[c]);
-      else if (uint64_t(v) >= uint64_t(extent_[c])) r.to = 0;
+      if (c == lane_check_) {
+        if (v < 0 || v + lane_reach_ >= extent_[c]) clip(r, v, extent_[c]);
+      } else if (uint64_t(v) >= uint64_t(extent_[c])) {
+        r.to = 0;
+      }
     }
     return r;
   }
+
+  // Whether every point lies inside the tensor in all of these segments, for all lanes.
+  struct Span {
+    int64_t low[kMaxChecked] = {}, high[kMaxChecked] = {};  // of the coordinates that the segments add
+  };
+  Span span(int64_t segment, int64_t count) const;
+  bool inside(const Spot* p, int64_t points, const Span& s) const {
+    for (int c = 0; c < checks_; ++c)
+      for (int64_t i = 0; i < points; ++i)
+        if (p[i].coordinate[c] + s.low[c] < 0 || p[i].coordinate[c] + s.high[c] >= extent_[c]) return false;
+    return true;
+  }
+  // What a segment adds to the offset of a point.
+  int64_t segment_offset(int64_t segment) const { return segment_[size_t(segment)].at; }
 
  private:
   struct Dim {
@@ -67,6 +84,7 @@ class Walk {
   int64_t step_ = 0, length_ = 1;
   int lane_check_ = -1;                       // the checked coordinate that lanes move along
   int64_t lane_factor_ = 1, lane_inner_ = 1;  // it grows by the factor every lane_inner_ lanes
+  int64_t lane_reach_ = 0;                    // by so much over a segment
   std::vector<Spot> segment_;
 };
 
