@@ -15,7 +15,7 @@
 namespace tilewright::cpu {
 namespace {
 
-constexpr int64_t kTileM = 192, kTileN = kLanes;
+constexpr int64_t kTileM = 256, kTileN = kLanes;
 constexpr int64_t kEnoughTiles = 16;
 constexpr int64_t kSliceElements = 128 * 1024;  // of B in a tile: half a megabyte of the second-level cache
 constexpr int64_t kWholeSlice = 256;            // sums that fill the micro-kernel well enough
@@ -113,8 +113,8 @@ class Contraction : public Kernel {
       const Tiling& t = c_.tiling_;
       sum_ = c.template take<T>((c_.slices_.size() == 1 ? c_.chunk_ : t.tile_m) * t.tile_n);
       if (!c_.shared_b_) right_ = c.template take<T>(t.tile_n * c_.most_ks_);
-      left_ = c.template take<T>((launch_.by_rows ? mr : t.tile_m) * c_.most_ks_);
-      pointer_ = c.template take<const T*>(mr * c_.most_runs_);
+      left_ = c.template take<T>((launch_.by_rows ? 2 * mr : t.tile_m) * c_.most_ks_);
+      pointer_ = c.template take<const T*>(2 * mr * c_.most_runs_);
       spot_ = c.template take<Spot>(t.tile_m);
       packing_ = c.template take<char>(c_.packing_bytes());
       epilogue_.cut(c);
@@ -143,26 +143,32 @@ class Contraction : public Kernel {
         sum = c_.epilogue_.plain_address(launch_.base[2], batch_, m0_ + first, n0_);
         ld = c_.epilogue_.plain_row_stride();
       }
+      Rows now = rows_of(s, first, 0);
       for (int64_t i = 0; i < rows; i += mr) {
-        const Rows a = rows_of(s, first + i);
+        const Rows next = first + i + mr < rows_ ? rows_of(s, first + i + mr, now.half ^ 1) : Rows();
         for (int64_t j = 0; j < columns_; j += nr)
-          c_.kernel_.run(pointer_, a.runs, a.len, a.step, b + j * s.ks, nr, sum + i * ld + j, ld, slice > 0);
+          c_.kernel_.run(now.pointer, now.runs, now.len, now.step, b + j * s.ks, nr, sum + i * ld + j, ld, slice > 0,
+                         j == 0 ? next.pointer : nullptr);
+        now = next;
       }
       if (slice + 1 == c_.slices_.size() && !straight) epilogue_.apply(sum, ld, first, rows);
     }
 
+    // Rows of A for one micro-tile. There is room for two.
     struct Rows {
-      int64_t runs, len, step;
+      const T* const* pointer = nullptr;
+      int64_t runs = 1, len = 0, step = 1;
+      int half = 0;
     };
-    // Points at the rows of A for one micro-tile.
-    Rows rows_of(const SumSlice& s, int64_t first) {
+    Rows rows_of(const SumSlice& s, int64_t first, int half) {
       const int64_t mr = c_.kernel_.mr, rows = std::min(mr, rows_ - first);
+      const T** const pointer = pointer_ + half * mr * c_.most_runs_;
       if (!launch_.by_rows) {
-        for (int64_t r = 0; r < mr; ++r) pointer_[r] = left_ + first * s.ks + r;
-        return {1, s.ks, mr};
+        for (int64_t r = 0; r < mr; ++r) pointer[r] = left_ + first * s.ks + r;
+        return {pointer, 1, s.ks, mr, half};
       }
-      c_.rows_.point(launch_.base[0][0], spot_ + first, rows, s, left_, pointer_);
-      return {s.runs, s.len, c_.rows_.step()};
+      c_.rows_.point(launch_.base[0][0], spot_ + first, rows, s, left_ + half * mr * c_.most_ks_, pointer);
+      return {pointer, s.runs, s.len, c_.rows_.step(), half};
     }
 
     const Contraction& c_;

@@ -5,6 +5,7 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 // clang-format on
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -54,18 +55,22 @@ struct Tile {
 
 template <class T, int kMr, int kNv>
 void run(const T* const* rows, int64_t runs, int64_t len, int64_t step, const T* b, int64_t ldb, T* c, int64_t ldc,
-         bool accumulate) {
+         bool accumulate, const T* const* next) {
+  constexpr int64_t kLine = 64 / sizeof(T);
   Tile<T, kMr, kNv> tile;
   tile.clear();
   for (int64_t r = 0; r < runs; ++r, rows += kMr) {
     int64_t k = 0;
-    if (step == 1)
+    if (step == 1) {
       for (; k + 4 <= len; k += 4, b += 4 * ldb) {
+        if (next && k % kLine == 0)
+          for (int i = 0; i < kMr; ++i) hwy::Prefetch(next[r * kMr + i] + k);
         tile.add(rows, k, b);
         tile.add(rows, k + 1, b + ldb);
         tile.add(rows, k + 2, b + 2 * ldb);
         tile.add(rows, k + 3, b + 3 * ldb);
       }
+    }
     for (; k < len; ++k, b += ldb) tile.add(rows, k * step, b);
   }
   tile.store(c, ldc, accumulate);

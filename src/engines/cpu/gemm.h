@@ -11,8 +11,9 @@ template <class T>
 struct MicroKernel {
   int mr, nr;  // rows and columns of the tile
   // c[i * ldc + j] = or += sum over r < runs, k < len of rows[r * mr + i][k * step] * b[(r * len + k) * ldb + j].
+  // next: rows of the same shape that will be read soon, or null.
   void (*run)(const T* const* rows, int64_t runs, int64_t len, int64_t step, const T* b, int64_t ldb, T* c, int64_t ldc,
-              bool accumulate);
+              bool accumulate, const T* const* next);
 };
 
 // Those of the best instruction set that the processor has, widest tile first. Each fills the registers.

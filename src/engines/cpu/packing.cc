@@ -182,14 +182,15 @@ template <class T>
 void Packer<T>::pack_along_rows(const void* memory, const Range& r, int64_t batch, Work& w, T* panels) const {
   walk_.points(r.k, r.ks, batch, w.spot);
   const int64_t length = walk_.length(), step = walk_.step();
-  const bool copies = is_native<T>(walk_.type(), memory) && step == 1 && !walk_.checked();
+  const bool native = is_native<T>(walk_.type(), memory) && step == 1, copies = native && !walk_.checked();
+  const T* const values = static_cast<const T*>(memory);
   for (int64_t i = 0; i < r.rows;) {
     const int64_t segment = (r.row + i) / length, lane = (r.row + i) % length;
     const int64_t n = std::min({r.rows - i, length - lane, panel_ - i % panel_});
     T* to = panels + i / panel_ * panel_ * r.ks + i % panel_;
     i += n;
     if (copies) {
-      const T* const from = static_cast<const T*>(memory) + walk_.run(Spot(), segment).at + lane;
+      const T* const from = values + walk_.segment_offset(segment) + lane;
       for (int64_t k = 0; k < r.ks; ++k, to += panel_) std::copy_n(from + w.spot[k].at, n, to);
       continue;
     }
