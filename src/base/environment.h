@@ -21,6 +21,9 @@ inline constexpr EnvironmentVariable kVerify = {"TILEWRIGHT_VERIFY",
 inline constexpr EnvironmentVariable kStrictPlans = {
     "TILEWRIGHT_STRICT_PLANS", "1: a saved plan that does not fit this library is an error, not planned again"};
 
-inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify, kStrictPlans};
+inline constexpr EnvironmentVariable kOnednnPath = {
+    "TILEWRIGHT_ONEDNN_PATH", "the oneDNN library (libdnnl.so.2) to load instead of the system's; off: none"};
+
+inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify, kStrictPlans, kOnednnPath};
 
 }  // namespace tilewright

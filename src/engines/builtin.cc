@@ -1,12 +1,13 @@
 // The one list of engines, in the order in which they are asked.
 #include "engines/cpu/engine.h"
+#include "engines/onednn/engine.h"
 #include "engines/reference/engine.h"
 #include "plan/engine.h"
 
 namespace tilewright {
 
 const std::vector<const Engine*>& all_engines() {
-  static const std::vector<const Engine*> engines = {&cpu_fused_engine(), &reference_engine()};
+  static const std::vector<const Engine*> engines = {&cpu_fused_engine(), &onednn_engine(), &reference_engine()};
   return engines;
 }
 

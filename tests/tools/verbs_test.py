@@ -65,7 +65,7 @@ def test_doctor():
     report = json.loads(call("doctor", "--json"))
     assert {"cpu", "engines", "libraries", "environment", "target"} <= set(report)
     assert any(e["name"] == "reference" and e["available"] for e in report["engines"])
-    assert [l["name"] for l in report["libraries"]] == ["CUDA driver", "NVRTC", "cuDNN", "oneDNN"]
+    assert [l["name"] for l in report["libraries"]] == ["oneDNN", "CUDA driver", "NVRTC", "cuDNN"]
 
 
 def test_ops():

@@ -11,6 +11,7 @@
 
 #include "base/environment.h"
 #include "base/thread_pool.h"
+#include "engines/onednn/loader.h"
 #include "plan/engine.h"
 #include "table.h"
 #include "terminal.h"
@@ -42,15 +43,6 @@ std::string cudnn_version(void* library) {
   return v >= 90000 ? fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100)
                     : fmt::format("{}.{}.{}", v / 1000, v / 100 % 10, v % 100);
 }
-std::string onednn_version(void* library) {
-  struct Version {
-    int major, minor, patch;
-  };
-  auto get = reinterpret_cast<const Version* (*)()>(dlsym(library, "dnnl_version"));
-  const Version* v = get ? get() : nullptr;
-  return v ? fmt::format("{}.{}.{}", v->major, v->minor, v->patch) : "";
-}
-
 struct LibraryRow {
   const char *name, *purpose;
   std::vector<const char*> files;  // the first that opens counts
@@ -74,11 +66,6 @@ const std::vector<LibraryRow>& libraries() {
        {"libcudnn.so.9", "libcudnn.so"},
        cudnn_version,
        "pip install nvidia-cudnn-cu12, and its folder on LD_LIBRARY_PATH"},
-      {"oneDNN",
-       "Intel's CPU kernels",
-       {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"},
-       onednn_version,
-       "apt-get install libdnnl2"},
   };
   return rows;
 }
@@ -170,6 +157,14 @@ int doctor(const DoctorOptions& options) {
                               {"available", line.why_not.empty()},
                               {"reasons", reasons}});
     }
+    const onednn::Lookup& onednn = onednn::lookup();
+    j["libraries"].push_back({{"name", "oneDNN"},
+                              {"found", onednn.problem.empty()},
+                              {"path", onednn.path},
+                              {"version", onednn.version},
+                              {"used", true},
+                              {"install", onednn::kInstall},
+                              {"tried", onednn.tried}});
     for (const LibraryRow& row : libraries()) {
       const Found found = find_library(row);
       j["libraries"].push_back({{"name", row.name},
@@ -207,11 +202,15 @@ int doctor(const DoctorOptions& options) {
     for (const Reason& r : line.why_not) table.row({"", "", fmt::format("{}: {}", to_string(r.why), r.text)});
   }
   table.row({"cuda, cudnn", yellow("no"), "GPU engines: not in this version"});
-  table.row({"onednn", yellow("no"), "not in this version"});
   std::cout << table.text(2);
 
+  const onednn::Lookup& found_onednn = onednn::lookup();
+  if (found_onednn.problem.empty())
+    std::cout << fmt::format("  oneDNN {}: {}\n", found_onednn.version, found_onednn.path);
+  for (const std::string& place : found_onednn.tried) std::cout << "  looked for oneDNN: " << place << '\n';
+
   std::cout << '\n'
-            << bold("Libraries of other devices and vendors (looked for; this version uses none of them)") << '\n';
+            << bold("Libraries of other devices and vendors (looked for; this version does not use them)") << '\n';
   Table libs;
   libs.column("library").column("here").column("where, or how to get it");
   for (const LibraryRow& row : libraries()) {

@@ -107,6 +107,7 @@ class FusedProposal : public Proposal {
       c.everything = true;
       c.notes.push_back(fmt::format("{} kernel{}", c.kernel_count, c.kernel_count == 1 ? "" : "s"));
       c.notes.push_back("deterministic");
+      c.numerical_notes.push_back(NumericalNote_t::STRICT_NAN_PROP);
       const auto slow = std::count_if(fused.regions.begin(), fused.regions.end(),
                                       [](const Region& r) { return r.anchor == Anchor::Node; });
       if (slow > 0) c.notes.push_back(fmt::format("{} op{} without a fast loop", slow, slow == 1 ? "" : "s"));

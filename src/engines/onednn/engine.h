@@ -1,0 +1,9 @@
+#pragma once
+
+#include "plan/engine.h"
+
+namespace tilewright {
+
+const Engine& onednn_engine();
+
+}  // namespace tilewright

@@ -1,0 +1,128 @@
+// Running a program: primitives are made once; an execution sets the caller's pointers in memory objects that no other
+// execution uses meanwhile.
+#include <array>
+#include <atomic>
+#include <deque>
+
+#include "engines/onednn/lower.h"
+
+namespace tilewright::onednn {
+namespace {
+
+// The memory objects of one execution of one launch.
+struct ArgumentSet {
+  Stream stream;
+  std::vector<Memory> memory;
+  std::vector<ExecArg> arguments;
+  std::vector<void*> data;
+};
+
+// Sets that wait to be used, one per thread that executes at once. No lock: each slot is emptied and filled atomically.
+class Sets {
+ public:
+  ~Sets() {
+    for (auto& slot : slots_) delete slot.load();
+  }
+  std::unique_ptr<ArgumentSet> take() {
+    for (auto& slot : slots_)
+      if (slot.load(std::memory_order_relaxed))
+        if (ArgumentSet* set = slot.exchange(nullptr)) return std::unique_ptr<ArgumentSet>(set);
+    return nullptr;
+  }
+  void give(std::unique_ptr<ArgumentSet> set) {
+    for (auto& slot : slots_) {
+      ArgumentSet* none = nullptr;
+      if (slot.compare_exchange_strong(none, set.get())) return void(set.release());
+    }
+  }
+
+ private:
+  std::array<std::atomic<ArgumentSet*>, 32> slots_ = {};
+};
+
+class Runner {
+ public:
+  Runner(Launch launch, std::shared_ptr<std::vector<float>> constants, int threads)
+      : arguments_(std::move(launch.arguments)), constants_(std::move(constants)), threads_(threads) {
+    ok_ = library().primitive_create(primitive_.put(), launch.desc.get()) == kSuccess;
+  }
+  bool ok() const { return ok_; }
+
+  void run(const Bindings& bindings, void* workspace) {
+    const Library& lib = library();
+    std::unique_ptr<ArgumentSet> set = sets_.take();
+    if (!set) set = make_set();
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      void* data = address(arguments_[i].place, bindings, workspace);
+      if (set->data[i] != data) TW_CHECK(lib.memory_set_data_handle(set->memory[i].get(), data) == kSuccess);
+      set->data[i] = data;
+    }
+    const Threads threads(threads_);
+    TW_CHECK(lib.primitive_execute(primitive_.get(), set->stream.get(), int(set->arguments.size()),
+                                   set->arguments.data()) == kSuccess);
+    sets_.give(std::move(set));
+  }
+
+ private:
+  void* address(const Place& p, const Bindings& bindings, void* workspace) const {
+    if (p.tensor != ir::kNone) return bindings[size_t(p.tensor)];
+    if (p.constant >= 0) return &(*constants_)[size_t(p.constant)];
+    return static_cast<char*>(workspace) + p.offset;
+  }
+  std::unique_ptr<ArgumentSet> make_set() const {
+    const Library& lib = library();
+    auto set = std::make_unique<ArgumentSet>();
+    TW_CHECK(lib.stream_create(set->stream.put(), lib.engine, 1) == kSuccess);
+    for (const Argument& a : arguments_) {
+      Memory memory;
+      TW_CHECK(lib.memory_create(memory.put(), &a.desc, lib.engine, nullptr) == kSuccess);
+      set->arguments.push_back({a.index, memory.get()});
+      set->memory.push_back(std::move(memory));
+      set->data.push_back(nullptr);
+    }
+    return set;
+  }
+
+  Primitive primitive_;
+  bool ok_ = false;
+  std::vector<Argument> arguments_;
+  std::shared_ptr<std::vector<float>> constants_;
+  int threads_;
+  Sets sets_;
+};
+
+// Memory that a launch writes and that it, or a later one, reads.
+std::vector<Hazard> hazards(const ir::Graph& graph, const Program& program) {
+  const auto written = [](const Argument& a) {
+    return a.index == kArgDst || a.index == kArgDiffSrc || a.index == kArgDiffWeights;
+  };
+  std::vector<Hazard> list;
+  for (size_t first = 0; first < program.launches.size(); ++first)
+    for (const Argument& w : program.launches[first].arguments) {
+      if (!written(w) || w.place.tensor == ir::kNone) continue;
+      const size_t from = program.launches[first].elementwise ? first + 1 : first;
+      for (size_t later = from; later < program.launches.size(); ++later)
+        for (const Argument& r : program.launches[later].arguments)
+          if (!written(r) && r.place.tensor != ir::kNone && graph.tensor(r.place.tensor).role == ir::Role::Input)
+            list.push_back({w.place.tensor, r.place.tensor});
+    }
+  return list;
+}
+
+}  // namespace
+
+std::unique_ptr<Executable> make_executable(const ir::Graph& graph, Program program, int threads) {
+  const Threads scope(threads);
+  auto constants = std::make_shared<std::vector<float>>(program.constants);
+  std::vector<Hazard> list = hazards(graph, program);
+  std::vector<Step> steps;
+  for (Launch& launch : program.launches) {
+    std::string name = fmt::format("{} [{}]", launch.name, launch.implementation);
+    auto runner = std::make_shared<Runner>(std::move(launch), constants, threads);
+    if (!runner->ok()) return nullptr;
+    steps.push_back({std::move(name), [runner](const Bindings& b, void* workspace) { runner->run(b, workspace); }});
+  }
+  return std::make_unique<StepList>(std::move(steps), program.workspace_bytes, std::move(list));
+}
+
+}  // namespace tilewright::onednn

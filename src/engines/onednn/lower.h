@@ -1,0 +1,57 @@
+// A graph as a list of oneDNN primitives. A primitive takes along as many of the pointwise nodes behind it as the
+// library has post-ops for; every other pointwise node is a primitive of its own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engines/onednn/loader.h"
+#include "plan/engine.h"
+
+namespace tilewright::onednn {
+
+struct LowerOptions {
+  bool post_ops = true;      // false: every node is its own primitive
+  bool any_weights = false;  // the library chooses the layout of weights; they are reordered at each execute
+  bool approximate = false;  // also what differs from this library's meaning or bounds: for comparisons only
+  int threads = 1;
+};
+
+// Where an argument is: the caller's memory of a tensor, the workspace, or a number of the program's own.
+struct Place {
+  ir::TensorId tensor = ir::kNone;
+  int64_t offset = -1;  // bytes of the workspace
+  int constant = -1;    // of Program::constants
+};
+
+struct Argument {
+  int index;  // an Arg
+  MemoryDesc desc;
+  Place place;
+};
+
+struct Launch {
+  std::string name;  // "convolution+bias+relu_fwd"
+  std::string implementation;
+  PrimitiveDesc desc;
+  std::vector<Argument> arguments;
+  double flops = 0, bytes = 0;
+  ir::TensorId reordered_weight = ir::kNone;  // this launch only brings that tensor into the library's layout
+  std::vector<ir::NodeId> nodes;
+  bool elementwise = false;  // reads an element before it writes it
+};
+
+struct Program {
+  std::vector<Launch> launches;
+  std::vector<float> constants;
+  int64_t workspace_bytes = 0;
+  bool keeps_nan = true;        // NaN comes out wherever this library has it come out
+  std::vector<Reason> reasons;  // not empty: the graph is not taken, and the rest is incomplete
+};
+
+Program lower(const ir::Graph&, const LowerOptions&);
+
+// Makes the primitives. The graph is needed no longer.
+std::unique_ptr<Executable> make_executable(const ir::Graph&, Program, int threads);
+
+}  // namespace tilewright::onednn
