@@ -27,6 +27,7 @@ constexpr const char* kHelp =
 
   --filter REGEX   only rows whose name matches: --filter '^matmul/float', --filter attention
   --list           the names of the rows, and what each is held to
+  --publish        every row, and docs/performance.md is written anew
   --json FILE      also write the results, a row each, with the machine's description
   --seconds S      of timed runs per row (default 0.7): longer is steadier
   --check-only     run everything once and check the results; time nothing
@@ -62,6 +63,11 @@ double time_ms(const std::function<Status()>& run) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
+// On a terminal: what takes so long. The next line of the table replaces it.
+void progress(const std::string& doing) {
+  if (isatty(2)) fmt::print(stderr, "\r\033[K{}", doing);
+}
+
 void fail(benchmark::State& state, Outcome& out, const std::string& why) {
   out.error = why;
   g_outcomes.push_back(out);
@@ -78,6 +84,7 @@ void run_row(benchmark::State& state, const Row& row) {
   static Result<Contest> contest = Status{error_code_t::INVALID_VALUE, ""};
   static int64_t extra = 0;
   if (made_for != row.name) {
+    progress("building and checking " + row.name);
     contest = Status{error_code_t::INVALID_VALUE, ""};  // give the memory back first
     contest = make_contest(row);
     made_for = row.name;
@@ -102,6 +109,7 @@ void run_row(benchmark::State& state, const Row& row) {
     c.ms.clear();
     if (c.run) all.push_back(&c);
   }
+  progress("measuring " + row.name);
   int turn = 0;
   const auto round = [&] {
     double limit = 0, total = 0;  // what is three times slower than ours need not run each time
@@ -252,6 +260,7 @@ std::string verdict(const Outcome& o) {
 }
 
 void print_outcome(const Outcome& o) {
+  progress("");
   fmt::print("{:<52} {:>10} {:>10} {:>10} {:>10} {:>7} {:>7}  {}\n", o.row, human_ms(o.ours_ms), human_ms(o.plan0_ms),
              human_ms(o.best_ms), human_ms(o.peer_ms), o.ratio > 0 ? fmt::format("{:.2f}", o.ratio) : "-",
              o.target > 0 ? fmt::format("{:.2f}", o.target) : "-", verdict(o));

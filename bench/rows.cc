@@ -169,7 +169,11 @@ GraphPtr attention_backward(const AttentionSize& a, const AttentionSize& whole, 
 }
 
 // The last two dims exchanged.
-T transposed(Graph& g, const T& x) { return g.transpose(x, Transpose_attributes().set_permutation({0, 1, 3, 2})); }
+T transposed(Graph& g, const T& x) {
+  const T y = g.transpose(x, Transpose_attributes().set_permutation({0, 1, 3, 2}));
+  y->set_data_type(x->get_data_type());
+  return y;
+}
 
 // The scores with their mask, scaled: Q K^T / sqrt(d) + mask.
 T masked_scores(Graph& g, const AttentionSize& a, const T& q) {
@@ -192,28 +196,29 @@ GraphPtr attention_forward_steps(const AttentionSize& a, DataType_t type) {
   return g;
 }
 
-// P from the statistics, then the gradients: dV = P^T dO, dS = P * (dO V^T - rowsum(dO * O)) / sqrt(d), dQ = dS K,
-// dK = dS^T Q.
+// Its gradients: P is computed again, dV = P^T dO, dS the softmax's gradient of dO V^T, dQ = dS K / sqrt(d), dK = dS^T
+// Q / sqrt(d).
 GraphPtr attention_backward_steps(const AttentionSize& a, DataType_t type) {
   auto g = new_graph(type);
   const Ints dim = {a.b, a.h, a.s, a.d}, stride = row_major(dim);
   const Ints dim_t = {a.b, a.h, a.d, a.s}, stride_t = {a.h * a.s * a.d, a.s * a.d, 1, a.d}, row = {a.b, a.h, a.s, 1};
-  const T q = input(*g, "Q", dim, stride), o = input(*g, "O", dim, stride), d_o = input(*g, "dO", dim, stride);
+  const T q = input(*g, "Q", dim, stride), d_o = input(*g, "dO", dim, stride);
   const T k = input(*g, "K row-major", dim, stride), v_t = input(*g, "V", dim_t, stride_t);
-  const T stats = input(*g, "Stats", row, row_major(row), kFloat);
-  const T shifted = g->pointwise(masked_scores(*g, a, q), stats, mode(PointwiseMode_t::SUB));
-  const T p = g->pointwise(shifted, mode(PointwiseMode_t::EXP));
+  const T p = g->softmax(masked_scores(*g, a, q), Softmax_attributes().set_axis(3));
   p->set_data_type(type);
   output(g->matmul(transposed(*g, p), d_o, Matmul_attributes()), "dV", dim, stride);
-  const T product = g->pointwise(d_o, o, mode(PointwiseMode_t::MUL));
-  const T delta = g->reduction(product, mode(ReductionMode_t::ADD));
-  delta->set_dim(row).set_stride(row_major(row));
-  const T centred = g->pointwise(g->matmul(d_o, v_t, Matmul_attributes()), delta, mode(PointwiseMode_t::SUB));
-  const T scaled = g->pointwise(centred, g->tensor(scale_of(a)), mode(PointwiseMode_t::MUL));
-  const T ds = g->pointwise(scaled, p, mode(PointwiseMode_t::MUL));
+  const T dp = g->matmul(d_o, v_t, Matmul_attributes());
+  dp->set_data_type(type);
+  const T sum = g->reduction(g->pointwise(dp, p, mode(PointwiseMode_t::MUL)), mode(ReductionMode_t::ADD));
+  sum->set_dim(row).set_stride(row_major(row));
+  const T ds = g->pointwise(g->pointwise(dp, sum, mode(PointwiseMode_t::SUB)), p, mode(PointwiseMode_t::MUL));
   ds->set_data_type(type);
-  output(g->matmul(ds, k, Matmul_attributes()), "dQ", dim, stride);
-  output(g->matmul(transposed(*g, ds), q, Matmul_attributes()), "dK", dim, stride);
+  const auto gradient = [&](const T& x, const T& y, const char* name) {
+    const T product = g->matmul(x, y, Matmul_attributes());
+    output(g->pointwise(product, g->tensor(scale_of(a)), mode(PointwiseMode_t::MUL)), name, dim, stride);
+  };
+  gradient(ds, k, "dQ");
+  gradient(transposed(*g, ds), q, "dK");
   return g;
 }
 
@@ -240,7 +245,7 @@ Row attention_row(const char* type_name, DataType_t type, const AttentionSize& a
   row.peers = {Against::OneDnn};
   row.target = 3;
   // O(s d) and no more: forward next to nothing, backward a few tensors in FLOAT.
-  row.extra_bytes_limit = (forward ? 1.0 : 4.0) * double(a.b * a.h * a.s * a.d) * 4;
+  row.extra_bytes_limit = (forward ? 1.0 : 6.0) * double(a.b * a.h * a.s * a.d) * 4;
   return row;
 }
 

@@ -136,6 +136,8 @@ struct Version {
   X(reduction_desc_init, Status, (OpDesc*, AlgKind, const MemoryDesc* x, const MemoryDesc* y, float p, float eps)) \
   X(softmax_v2_forward_desc_init, Status, \
     (OpDesc*, PropKind, AlgKind, const MemoryDesc* x, const MemoryDesc* y, int axis)) \
+  X(softmax_v2_backward_desc_init, Status, \
+    (OpDesc*, AlgKind, const MemoryDesc* dx, const MemoryDesc* dy, const MemoryDesc* y, int axis)) \
   X(layer_normalization_forward_desc_init, Status, \
     (OpDesc*, PropKind, const MemoryDesc* data, const MemoryDesc* statistics, float epsilon, unsigned flags)) \
   X(pooling_v2_forward_desc_init, Status, \

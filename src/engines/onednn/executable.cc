@@ -93,19 +93,16 @@ class Runner {
 
 // Memory that a launch writes and that it, or a later one, reads.
 std::vector<Hazard> hazards(const ir::Graph& graph, const Program& program) {
-  const auto written = [](const Argument& a) {
-    return a.index == kArgDst || a.index == kArgDiffSrc || a.index == kArgDiffWeights;
+  const auto has_role = [&](const Argument& a, ir::Role role) {
+    return a.place.tensor != ir::kNone && graph.tensor(a.place.tensor).role == role;
   };
   std::vector<Hazard> list;
   for (size_t first = 0; first < program.launches.size(); ++first)
-    for (const Argument& w : program.launches[first].arguments) {
-      if (!written(w) || w.place.tensor == ir::kNone) continue;
-      const size_t from = program.launches[first].elementwise ? first + 1 : first;
-      for (size_t later = from; later < program.launches.size(); ++later)
-        for (const Argument& r : program.launches[later].arguments)
-          if (!written(r) && r.place.tensor != ir::kNone && graph.tensor(r.place.tensor).role == ir::Role::Input)
-            list.push_back({w.place.tensor, r.place.tensor});
-    }
+    for (const Argument& w : program.launches[first].arguments)
+      if (has_role(w, ir::Role::Output))
+        for (size_t later = first + program.launches[first].elementwise; later < program.launches.size(); ++later)
+          for (const Argument& r : program.launches[later].arguments)
+            if (has_role(r, ir::Role::Input)) list.push_back({w.place.tensor, r.place.tensor});
   return list;
 }
 

@@ -245,6 +245,8 @@ class Lowering {
     bool takes_post_ops = true;
     bool elementwise = false;
     std::vector<PostOp> head = {};  // what is applied before the chain
+    Handle forward = nullptr;       // of a gradient that needs it: the primitive descriptor of the forward pass
+    std::vector<NodeId> also = {};  // other nodes that the primitive computes
   };
 
   // The argument whose layout the library may choose: the weights, or their gradient.
@@ -259,6 +261,7 @@ class Lowering {
     launch.name = b.what;
     launch.arguments = b.arguments;
     launch.nodes = {b.node};
+    launch.nodes.insert(launch.nodes.end(), b.also.begin(), b.also.end());
     launch.elementwise = b.elementwise;
     const auto add_bias = b.bias_dim && !ops.empty() ? bias(ops[0], tensor(result).dim, *b.bias_dim, b.flat_bias)
                                                      : std::optional<MemoryDesc>();
@@ -294,7 +297,7 @@ class Lowering {
     const MemoryDesc& dst = b.result_arg == kArgDiffWeights ? weights : *plain_result;
     OpDesc desc;
     if (b.init(desc, weights, dst, add_bias ? &*add_bias : nullptr) != kSuccess) return false;
-    if (lib.primitive_desc_create(launch.desc.put(), &desc, attributes.get(), lib.engine, nullptr) != kSuccess)
+    if (lib.primitive_desc_create(launch.desc.put(), &desc, attributes.get(), lib.engine, b.forward) != kSuccess)
       return false;
     const char* implementation = nullptr;
     lib.primitive_desc_query(launch.desc.get(), kQueryImplInfo, 0, &implementation);
@@ -320,6 +323,7 @@ class Lowering {
     add(std::move(launch));
     if (after) add(std::move(*after));
     done_[size_t(b.node)] = true;
+    for (NodeId n : b.also) done_[size_t(n)] = true;
     for (const PostOp& op : ops) done_[size_t(op.node)] = true;
     program_.keeps_nan &=
         keeps_nan(b.node) && std::all_of(ops.begin(), ops.end(), [&](const PostOp& op) { return keeps_nan(op.node); });
@@ -508,8 +512,63 @@ class Lowering {
     build(b);
   }
 
+  // The only node that reads a virtual tensor; -1 where there are others, or none.
+  NodeId only_consumer(TensorId id) const {
+    const auto& all = links_.consumers[size_t(id)];
+    return tensor(id).role == ir::Role::Virtual && all.size() == 1 ? all[0] : -1;
+  }
+  bool is_pointwise(NodeId n, M mode) const {
+    return n >= 0 && std::string_view(node(n).op->name) == "pointwise" && pointwise_mode(node(n)) == mode;
+  }
+
+  // The gradient of softmax as it is written in nodes: with Y the softmax and DY its gradient, the product DY * Y here,
+  // its sum over one dim, DY minus that, times Y.
+  bool softmax_backward(NodeId n) {
+    const NodeId sum = only_consumer(node(n).out[0]);
+    if (!is_pointwise(n, M::MUL) || sum < 0 || std::string_view(node(sum).op->name) != "reduction") return false;
+    if (node(sum).attr_enum("mode", ReductionMode_t::NOT_SET) != ReductionMode_t::ADD) return false;
+    const Dims& dim = tensor(node(n).out[0]).dim;
+    const Dims& summed = tensor(node(sum).out[0]).dim;
+    int axis = -1;
+    for (size_t d = 0; d < dim.size(); ++d)
+      if (dim[d] != summed[d]) {
+        if (axis >= 0) return false;
+        axis = int(d);
+      }
+    const NodeId sub = only_consumer(node(sum).out[0]);
+    if (axis < 0 || !is_pointwise(sub, M::SUB) || node(sub).in[1] != node(sum).out[0]) return false;
+    const TensorId dy = node(sub).in[0], y = node(n).in[node(n).in[0] == dy ? 1 : 0];
+    const NodeId mul = only_consumer(node(sub).out[0]);
+    if (!is_pointwise(mul, M::MUL) || (node(n).in[0] != dy && node(n).in[1] != dy)) return false;
+    if (node(mul).in[node(mul).in[0] == node(sub).out[0] ? 1 : 0] != y) return false;
+    const auto dy_desc = describe(dy), y_desc = describe(y);
+    if (!dy_desc || !y_desc) return false;
+    OpDesc forward;
+    PrimitiveDesc forward_desc;
+    const Library& lib = library();
+    if (lib.softmax_v2_forward_desc_init(&forward, kForwardTraining, kSoftmaxAccurate, &*y_desc, &*y_desc, axis) !=
+            kSuccess ||
+        lib.primitive_desc_create(forward_desc.put(), &forward, nullptr, lib.engine, nullptr) != kSuccess)
+      return false;
+    return try_build({.node = n,
+                      .what = "softmax_backward",
+                      .arguments = {argument(kArgDiffDst, dy, *dy_desc), argument(kArgDst, y, *y_desc)},
+                      .result = node(mul).out[0],
+                      .result_arg = kArgDiffSrc,
+                      .init =
+                          [&](OpDesc& d, const MemoryDesc&, const MemoryDesc& dx, const MemoryDesc*) {
+                            return lib.softmax_v2_backward_desc_init(&d, kSoftmaxAccurate, &dx, &*dy_desc, &*y_desc,
+                                                                     axis);
+                          },
+                      .takes_post_ops = false,
+                      .forward = forward_desc.get(),
+                      .also = {sum, sub, mul}},
+                     {}, false);
+  }
+
   void pointwise(NodeId n) {
     const ir::Node& p = node(n);
+    if (softmax_backward(n)) return;
     const M mode = pointwise_mode(p);
     const Dims& dim = tensor(p.out[0]).dim;
     const auto binary = binary_algorithm(mode);
