@@ -72,6 +72,11 @@ class Tensor_attributes {
     if (constant_) value_ = constant_, constant_.reset(), is_pass_by_value_ = true;
     return *this;
   }
+  // The caller's promise that this input holds the same values at every execute (the weights of a trained network): a
+  // plan may keep them in the form that its kernels like best, made at the first execute from the memory bound then.
+  // Bound to other memory they are still read there. After a change of the values, build the plan again.
+  bool get_is_constant() const { return is_constant_; }
+  Tensor_attributes& set_is_constant(bool v) { return is_constant_ = v, *this; }
   TensorReordering_t get_reordering_type() const { return reordering_; }
   Tensor_attributes& set_reordering_type(TensorReordering_t v) { return reordering_ = v, *this; }
   int64_t get_alignment() const { return alignment_; }  // bytes
@@ -106,7 +111,7 @@ class Tensor_attributes {
   std::string name_;
   DataType_t data_type_ = DataType_t::NOT_SET;
   std::vector<int64_t> dim_, stride_;
-  bool is_virtual_ = false, is_pass_by_value_ = false, uid_assigned_ = false;
+  bool is_virtual_ = false, is_pass_by_value_ = false, is_constant_ = false, uid_assigned_ = false;
   std::optional<pass_by_values_t> value_, constant_;
   TensorReordering_t reordering_ = TensorReordering_t::NONE;
   int64_t alignment_ = 16, vector_count_ = 1, vector_dimension_ = -1;

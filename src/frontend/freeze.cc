@@ -144,6 +144,10 @@ class Freezer {
     }
     TW_ASSIGN_OR_RETURN(t.role, role_of(*p, produced_.count(p.get()) != 0));
     t.value = t.role == Role::Constant ? p->get_compile_time_constant() : p->get_pass_by_value();
+    t.constant = p->get_is_constant();
+    if (t.constant && t.role != Role::Input)
+      return invalid("tensor \"{}\" is marked constant, which only inputs can be; it is {}", t.name,
+                     produced_.count(p.get()) ? "made by an op" : "a scalar");
     t.alignment = p->get_alignment();
     t.reordering = p->get_reordering_type();
     if (t.type == DataType_t::NOT_SET) t.type = t.role == Role::Virtual ? d_.intermediate : d_.io;

@@ -319,6 +319,7 @@ json tensor_to_json(const Tensor_attributes& t, const JsonStyle& style) {
             {"uid_assigned", t.has_uid()}};
   if (auto v = t.get_pass_by_value()) j["pass_by_value"] = scalar_json(*v, style);
   if (auto v = t.get_compile_time_constant()) j["compile_time_constant"] = scalar_json(*v, style);
+  if (t.get_is_constant()) j["is_constant"] = true;
   if (t.get_alignment() != 16) j["alignment"] = t.get_alignment();
   if (auto ragged = t.get_ragged_offset()) {
     j["ragged_offset_uid"] = ragged->get_uid();
@@ -413,6 +414,7 @@ Result<Tensor_attributes> tensor_from_json(const json& j) {
   auto flag = [&](const char* key) { return j.contains(key) && j[key].is_boolean() && j[key].get<bool>(); };
   t.set_is_virtual(flag("is_virtual"));
   t.set_is_pass_by_value(flag("is_pass_by_value"));
+  t.set_is_constant(flag("is_constant"));
   if (j.contains("pass_by_value") && !j["pass_by_value"].is_null()) {
     TW_ASSIGN_OR_RETURN(PassByValue v, read_scalar(j["pass_by_value"], type, where));
     t.set_pass_by_value(v).set_is_pass_by_value(true);

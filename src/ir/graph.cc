@@ -74,7 +74,8 @@ uint64_t content_key(const Graph& g, bool shapes) {
     s += fmt::format("#{}", o);
     if (first) {
       const Tensor& t = g.tensor(id);
-      s += fmt::format(":{},{},{},{},{},{}", int(t.type), int(t.role), t.alignment, int(t.reordering), t.bit_packed,
+      s += fmt::format(":{},{},{},{},{}{},{}", int(t.type), int(t.role), t.alignment, int(t.reordering), t.bit_packed,
+                       t.constant ? "c" : "",
                        shapes ? to_text(t.dim) + to_text(t.stride) : std::to_string(t.dim.size()));
       if (t.value) s += fmt::format("={},{}", t.value->index(), scalar_value(*t.value));
       if (t.ragged_offset != kNone) s += "r";

@@ -36,6 +36,7 @@ struct Tensor {
   int64_t alignment = 16;
   TensorReordering_t reordering = TensorReordering_t::NONE;
   TensorId ragged_offset = kNone;
+  bool constant = false;    // an input whose values the caller promises not to change
   bool bit_packed = false;  // BOOLEAN stored as one bit per element (norm fusions)
 
   View view() const { return {dim, stride}; }

@@ -1,6 +1,7 @@
 // Contraction regions on the CPU against the reference.
 #include <gtest/gtest.h>
 
+#include "base/thread_pool.h"
 #include "engines/cpu/engine.h"
 #include "support/engine_check.h"
 #include "support/ir_builder.h"
@@ -185,6 +186,99 @@ TEST(CpuContraction, ResidualConvolutionsBothLayouts) {
     b.output(biased, D::FLOAT, layout(x, last));
     check(b);
   }
+}
+
+// Sizes that need several tiles, several slices of the sums, panels that many tiles share, and edges of all of them.
+TEST(CpuContraction, MatmulsOfManyTiles) {
+  struct Case {
+    Dims mnk;
+    D a, b;
+    bool a_columns, b_columns;
+  };
+  for (const Case& c : {Case{{1100, 300, 40}, D::FLOAT, D::FLOAT, false, false},
+                        Case{{1030, 65, 700}, D::FLOAT, D::BFLOAT16, false, true},
+                        Case{{70, 600, 1100}, D::HALF, D::HALF, true, false},
+                        Case{{1, 700, 900}, D::FLOAT, D::FLOAT, false, true},
+                        Case{{5, 1000, 300}, D::FLOAT, D::FLOAT, true, false},
+                        Case{{700, 3, 500}, D::BFLOAT16, D::FP8_E4M3, false, false},
+                        Case{{130, 130, 2100}, D::FLOAT, D::INT8, true, true}}) {
+    const int64_t m = c.mnk[0], n = c.mnk[1], k = c.mnk[2];
+    IrBuilder b;
+    auto product = b.op("matmul", {b.input({m, k}, c.a, c.a_columns ? Dims{1, m} : Dims{k, 1}),
+                                   b.input({k, n}, c.b, c.b_columns ? Dims{1, k} : Dims{n, 1})});
+    b.output(product, D::FLOAT);
+    check(b);
+    b.output(b.pw(P::RELU_FWD, {b.pw(P::ADD, {product, b.input({1, n}, D::BFLOAT16)})}), D::HALF);
+    check(b);
+  }
+}
+
+TEST(CpuContraction, FirstLayersWithFewChannels) {
+  for (D type : {D::FLOAT, D::BFLOAT16, D::INT8})
+    for (bool last : {true, false})
+      for (int64_t channels : {1, 3}) {
+        const Dims x = {2, channels, 37, 41}, w = {20, channels, 7, 7};
+        IrBuilder b;
+        auto y = b.conv("conv_fprop", b.input(x, type, layout(x, last)), b.input(w, type, layout(w, last)), {3, 3},
+                        {2, 2}, {1, 1});
+        b.output(b.pw(P::RELU_FWD, {b.pw(P::ADD, {y, b.input({1, 20, 1, 1})})}), D::FLOAT, layout(b.dim(y), last));
+        check(b);
+      }
+}
+
+TEST(CpuContraction, ResultsDoNotDependOnTheNumberOfThreads) {
+  IrBuilder b;
+  const Dims x = {3, 24, 30, 31}, w = {70, 24, 3, 3};
+  auto y = b.conv("conv_fprop", b.input(x, D::FLOAT, channels_last_strides(x)), b.input(w), {1, 1}, {1, 1}, {1, 1});
+  b.output(y, D::FLOAT, channels_last_strides(b.dim(y)));
+  b.output(b.reduce(R::ADD, y, {1, 70, 1, 1}));
+  auto plan = load_plan(cpu_fused_engine(), b.graph, "fuse=all");
+  ASSERT_TRUE(plan);
+  std::vector<std::vector<uint8_t>> results;
+  for (int threads : {1, 2, 3, 7}) {
+    set_thread_count(threads);
+    Harness harness(b.graph);
+    ASSERT_TRUE(harness.check_run(*plan).is_good());
+    std::vector<uint8_t> bytes;
+    for (size_t t = 0; t < b.graph.tensors.size(); ++t)
+      if (b.graph.tensors[t].role == ir::Role::Output) {
+        const auto* p = static_cast<const uint8_t*>(harness.memory(ir::TensorId(t)));
+        bytes.insert(bytes.end(), p, p + b.graph.tensors[t].storage_bytes());
+      }
+    results.push_back(bytes);
+  }
+  set_thread_count(0);
+  for (const auto& r : results) EXPECT_EQ(r, results[0]);
+}
+
+// Weights marked constant are packed by the first execute, and used by those that bind the same memory; other memory is
+// read as ever.
+TEST(CpuContraction, ConstantWeightsAreKept) {
+  IrBuilder b;
+  auto x = b.input({9, 50}), w = b.input({50, 40}), y = b.op("matmul", {x, w});
+  b.output(y);
+  b.graph.tensors[size_t(w)].constant = true;
+  check(b);
+  auto plan = load_plan(cpu_fused_engine(), b.graph, "fuse=all");
+  ASSERT_TRUE(plan);
+  Harness harness(b.graph);
+  ASSERT_TRUE(harness.check_run(*plan).is_good());
+
+  std::vector<float> other(50 * 40, 2), workspace(size_t(plan->workspace_bytes()) / 4 + 16);
+  Bindings moved = harness.bindings();
+  moved[size_t(w)] = other.data();
+  ASSERT_TRUE(plan->run(moved, workspace.data()).is_good());
+  const float* in = static_cast<const float*>(harness.memory(x));
+  const float* out = static_cast<const float*>(harness.memory(y));
+  double sum = 0;
+  for (int k = 0; k < 50; ++k) sum += 2 * double(in[k]);
+  EXPECT_NEAR(out[0], sum, 1e-4);
+
+  ASSERT_TRUE(plan->run(harness.bindings(), workspace.data()).is_good());
+  const float before = out[0];
+  static_cast<float*>(harness.memory(w))[0] += 1000;  // a broken promise, to see that the plan relies on it
+  ASSERT_TRUE(plan->run(harness.bindings(), workspace.data()).is_good());
+  EXPECT_EQ(out[0], before);
 }
 
 }  // namespace

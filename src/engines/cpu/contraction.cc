@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
 
 #include "base/thread_pool.h"
 #include "engines/cpu/epilogue.h"
@@ -23,6 +26,43 @@ constexpr int64_t kWholeSlice = 256;            // sums that fill the micro-kern
 constexpr int64_t kChunkElements = 1024;  // of the result that the epilogue takes at once, where rows are short
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// What an operand whose values never change looks like once packed: made by the first run, read by later ones that are
+// bound to the same memory.
+template <class T>
+class KeptPanels {
+ public:
+  ~KeptPanels() { delete kept_.load(std::memory_order_relaxed); }
+  // Null: not made from this memory.
+  const T* find(void* const* base, size_t accesses) const {
+    const Block* block = kept_.load(std::memory_order_acquire);
+    return block && std::equal(block->base.begin(), block->base.end(), base, base + accesses) ? block->panels.get()
+                                                                                              : nullptr;
+  }
+  // Takes the panels unless others were kept before. make fills them.
+  template <class Make>
+  const T* keep(void* const* base, size_t accesses, int64_t bytes, const Make& make) const {
+    if (kept_.load(std::memory_order_acquire)) return nullptr;
+    T* const memory = static_cast<T*>(std::aligned_alloc(64, size_t(round_up(std::max<int64_t>(bytes, 1), 64))));
+    if (!memory) return nullptr;
+    auto block = std::make_unique<Block>(Block{{base, base + accesses}, Panels(memory)});
+    make(memory);
+    const Block* none = nullptr;
+    if (!kept_.compare_exchange_strong(none, block.get(), std::memory_order_acq_rel)) return nullptr;
+    return block.release()->panels.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(T* p) const { std::free(p); }
+  };
+  using Panels = std::unique_ptr<T, Free>;
+  struct Block {
+    std::vector<void*> base;
+    Panels panels;
+  };
+  mutable std::atomic<const Block*> kept_{nullptr};
+};
 
 template <class T>
 class Contraction : public Kernel {
@@ -46,6 +86,7 @@ class Contraction : public Kernel {
     by_rows_ = rows_.prepare(problem_, region.operand[size_t(a)], kernel_.mr);
     packer_[0].prepare(problem_, 0, 'm', region.operand[size_t(a)], kernel_.mr);
     packer_[1].prepare(problem_, 1, 'n', region.operand[size_t(b)], kernel_.nr);
+    constant_b_ = is_constant(packer_[1].program());
     cut();
     epilogue_.prepare(region, problem_, tiling_);
   }
@@ -55,13 +96,13 @@ class Contraction : public Kernel {
   void run(const Memory& memory, char* scratch) const override {
     double* const partial = reinterpret_cast<double*>(scratch + packed_bytes());
     if (tiling_.batch * tiling_.m * tiling_.n > 0) {
-      Launch launch(memory, reinterpret_cast<T*>(scratch), partial);
+      Launch launch(memory, partial);
       resolve(memory, packer_[0].program(), launch.base[0]);
       resolve(memory, packer_[1].program(), launch.base[1]);
       resolve(memory, epilogue_.program(), launch.base[2]);
       launch.by_rows = by_rows_ && rows_.reads(launch.base[0][0]);
       launch.plain = epilogue_.is_plain() && is_native<T>(kNativeType<T>, launch.base[2][0]);
-      if (shared_b_) pack_all(launch);
+      if (shared_b_) launch.packed = packed_b(launch, reinterpret_cast<T*>(scratch));
       parallel_for(tiling_.count(), [&](int64_t tile) { Tile(*this, launch).compute(tile); });
     }
     epilogue_.finish(memory, partial);
@@ -72,16 +113,19 @@ class Contraction : public Kernel {
         "{} x {} x {} (batch {}) in tiles of {} x {}, {} slice{} of the sums, micro-tile {} x {}, A {}, B {}{}",
         tiling_.m, tiling_.n, k_, tiling_.batch, tiling_.tile_m, tiling_.tile_n, slices_.size(),
         slices_.size() == 1 ? "" : "s", kernel_.mr, kernel_.nr, by_rows_ ? "by rows" : "packed per tile",
-        shared_b_ ? "packed once" : "packed per tile", sizeof(T) == 8 ? ", in double" : "");
+        constant_b_ ? "packed at the first execute"
+        : shared_b_ ? "packed once"
+                    : "packed per tile",
+        sizeof(T) == 8 ? ", in double" : "");
   }
 
  private:
   // One execute.
   struct Launch {
-    Launch(const Memory& m, T* packed, double* partial) : memory(m), packed(packed), partial(partial) {}
+    Launch(const Memory& m, double* partial) : memory(m), partial(partial) {}
     const Memory& memory;
     void* base[3][kMaxAccesses];  // of A, B, the result
-    T* packed;                    // all of B
+    const T* packed = nullptr;    // all of B
     double* partial;
     bool by_rows = false, plain = false;
   };
@@ -122,7 +166,8 @@ class Contraction : public Kernel {
 
     void multiply(size_t slice) {
       const SumSlice& s = c_.slices_[slice];
-      const T* const b = c_.shared_b_ ? c_.packed_at(launch_, batch_, n0_, s) : pack(1, n0_, columns_, s, right_);
+      const T* const b =
+          c_.shared_b_ ? launch_.packed + c_.packed_at(batch_, n0_, s) : pack(1, n0_, columns_, s, right_);
       if (!launch_.by_rows) pack(0, m0_, rows_, s, left_);
       for (int64_t i = 0; i < rows_; i += c_.chunk_) multiply_chunk(slice, i, std::min(c_.chunk_, rows_ - i), b);
     }
@@ -260,7 +305,7 @@ class Contraction : public Kernel {
       }
     }
     for (const SumSlice& s : slices_) most_ks_ = std::max(most_ks_, s.ks), most_runs_ = std::max(most_runs_, s.runs);
-    shared_b_ = t.m_tiles >= 4;
+    shared_b_ = constant_b_ || t.m_tiles >= 4;
     chunk_ = std::max<int64_t>(1, kChunkElements / (mr * t.tile_n)) * mr;
   }
 
@@ -268,21 +313,41 @@ class Contraction : public Kernel {
   int64_t packed_bytes() const {
     return shared_b_ ? round_up(tiling_.batch * packed_columns() * k_ * int64_t(sizeof(T)), 64) : 0;
   }
-  T* packed_at(const Launch& launch, int64_t batch, int64_t n0, const SumSlice& s) const {
-    return launch.packed + batch * packed_columns() * k_ + n0 * k_ + s.k * tiling_.tile_n;
+  int64_t packed_at(int64_t batch, int64_t n0, const SumSlice& s) const {
+    return batch * packed_columns() * k_ + n0 * k_ + s.k * tiling_.tile_n;
   }
   int64_t packing_bytes() const {
     return std::max(packer_[0].scratch_bytes(tiling_.tile_m, most_ks_),
                     packer_[1].scratch_bytes(tiling_.tile_n, most_ks_));
   }
 
-  void pack_all(const Launch& launch) const {
+  // Every tensor that the operand is made of is marked constant.
+  bool is_constant(const fuse::PwProgram& p) const {
+    bool constant = problem_.n_end == ir::kNone && problem_.k_end == ir::kNone;
+    for (const fuse::Instr& i : p.code) constant = constant && i.op != fuse::PwOp::Scalar;
+    for (const fuse::Access& a : p.access)
+      constant = constant && (a.tensor == ir::kNone || fused_.graph.tensor(a.tensor).constant);
+    return constant;
+  }
+
+  const T* packed_b(const Launch& launch, T* scratch) const {
+    if (constant_b_) {
+      const size_t accesses = packer_[1].program().access.size();
+      if (const T* kept = kept_b_.find(launch.base[1], accesses)) return kept;
+      if (const T* kept = kept_b_.keep(launch.base[1], accesses, packed_bytes(), [&](T* to) { pack_all(launch, to); }))
+        return kept;
+    }
+    pack_all(launch, scratch);
+    return scratch;
+  }
+
+  void pack_all(const Launch& launch, T* to) const {
     const int64_t slices = int64_t(slices_.size());
     parallel_for(tiling_.batch * tiling_.n_tiles * slices, [&](int64_t task) {
       const SumSlice& s = slices_[size_t(task % slices)];
       const int64_t n0 = task / slices % tiling_.n_tiles * tiling_.tile_n, batch = task / slices / tiling_.n_tiles;
       pack(launch, 1, batch, n0, std::min(tiling_.tile_n, tiling_.n - n0), s, thread_scratch(packing_bytes()),
-           packed_at(launch, batch, n0, s));
+           to + packed_at(batch, n0, s));
     });
   }
 
@@ -312,8 +377,9 @@ class Contraction : public Kernel {
   MicroKernel<T> kernel_ = {};
   GroupIndex batch_index_;
   RowSource<T> rows_;
-  bool by_rows_ = false, shared_b_ = false;
+  bool by_rows_ = false, shared_b_ = false, constant_b_ = false;
   Packer<T> packer_[2];
+  KeptPanels<T> kept_b_;
   std::vector<SumSlice> slices_;
   int64_t chunk_ = 1, most_ks_ = 0, most_runs_ = 1;
   Epilogue<T> epilogue_;

@@ -138,14 +138,16 @@ HWY_EXPORT(float_kernels);
 HWY_EXPORT(double_kernels);
 HWY_EXPORT(transpose4);
 
+std::vector<MicroKernel<float>> float_micro_kernels() { return HWY_DYNAMIC_DISPATCH(float_kernels)(); }
+std::vector<MicroKernel<double>> double_micro_kernels() { return HWY_DYNAMIC_DISPATCH(double_kernels)(); }
 template <>
 const std::vector<MicroKernel<float>>& micro_kernels<float>() {
-  static const auto list = HWY_DYNAMIC_DISPATCH(float_kernels)();
+  static const auto list = float_micro_kernels();
   return list;
 }
 template <>
 const std::vector<MicroKernel<double>>& micro_kernels<double>() {
-  static const auto list = HWY_DYNAMIC_DISPATCH(double_kernels)();
+  static const auto list = double_micro_kernels();
   return list;
 }
 

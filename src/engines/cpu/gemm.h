@@ -20,6 +20,10 @@ struct MicroKernel {
 template <class T>
 const std::vector<MicroKernel<T>>& micro_kernels();
 
+// The same, looked up anew: for tests that switch instruction sets.
+std::vector<MicroKernel<float>> float_micro_kernels();
+std::vector<MicroKernel<double>> double_micro_kernels();
+
 // out[k * pitch + i] = rows[i][k] for i < count, k < length.
 void transpose(const float* const* rows, int64_t count, int64_t length, float* out, int64_t pitch);
 void transpose(const double* const* rows, int64_t count, int64_t length, double* out, int64_t pitch);
