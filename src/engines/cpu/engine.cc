@@ -37,7 +37,9 @@ struct Program {
 std::unique_ptr<Kernel> make_kernel(const FusedGraph& fused, const Region& region) {
   switch (region.anchor) {
     case Anchor::Rows: return cpu::make_rows(region);
-    case Anchor::Contraction: return cpu::make_contraction(fused, region);
+    case Anchor::Contraction:
+      if (auto direct = cpu::make_direct(fused, region)) return direct;
+      return cpu::make_contraction(fused, region);
     case Anchor::Attention:
       if (auto attention = cpu::make_attention(fused, region)) return attention;
       break;

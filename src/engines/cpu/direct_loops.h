@@ -1,0 +1,50 @@
+// The inner loops of direct convolutions, compiled for several instruction sets and picked at run time. A tap is one
+// element of the filter; x[t] points to what the first position meets through tap t, a row of lanes.
+#pragma once
+
+#include <cstdint>
+
+namespace tilewright::cpu {
+
+// T is float or double. Lanes beyond the last whole vector are made by a vector that overlaps the one before, so rows
+// are read and written within their lanes only.
+template <class T>
+struct DirectLoops {
+  int64_t vector;  // lanes
+  // One position after another: x[t] + p * x_step, out + p * out_step.
+  struct Rows {
+    int64_t lanes, positions, taps;
+    const T* const* x;
+    int64_t x_step;
+    const T* const* w;
+    T* out;
+    int64_t out_step;
+  };
+  // out[l] = sum over t of x[t][l] * w[t][l].
+  void (*channels)(const Rows&);
+  // Channels in groups of `group`, a power of two no larger than a vector, which divides the lanes:
+  // out[l] = sum over t and c of x[t][first lane of l's group + c] * w[t][c * w_step + l].
+  void (*groups)(const Rows&, int64_t group, int64_t w_step);
+  // out[l] = sum over t of x[t][l] * *w[t].
+  void (*along)(const Rows&);
+
+  // Gradients of the filter: sums over positions, added to out.
+  struct Sums {
+    int64_t lanes, positions, taps;
+    const T* const* x;
+    int64_t x_step;
+    const T* dy;
+    int64_t dy_step;
+    T* const* out;  // by tap
+  };
+  // out[t][l] += sum over p of dy[l] * x[t][l].
+  void (*channel_sums)(const Sums&);
+  // out[t][c * out_step + l] += sum over p of dy[l] * x[t][first lane of l's group + c].
+  void (*group_sums)(const Sums&, int64_t group, int64_t out_step);
+  // *out[t] += sum over p and l of dy[l] * x[t][l].
+  void (*along_sums)(const Sums&);
+};
+template <class T>
+const DirectLoops<T>& direct_loops();
+
+}  // namespace tilewright::cpu
