@@ -67,9 +67,8 @@ class KeptPanels {
 template <class T>
 class Contraction : public Kernel {
  public:
-  Contraction(const fuse::FusedGraph& fused, const fuse::Region& region) : fused_(fused) {
-    const ir::Node& node = fused.graph.nodes[size_t(region.heavy)];
-    problem_ = make_problem(fused.graph, node);
+  Contraction(const fuse::FusedGraph& fused, const fuse::Region& region, Problem problem)
+      : fused_(fused), problem_(std::move(problem)) {
     int a = 0, b = 1;
     // The epilogue runs along the columns: rows and columns change roles where memory likes that better.
     if (lane_cost_of('m', region.program) < lane_cost_of('n', region.program)) {
@@ -385,14 +384,44 @@ class Contraction : public Kernel {
   Epilogue<T> epilogue_;
 };
 
+// The gradient of a strided convolution: its dense parts one after the other.
+class Parts : public Kernel {
+ public:
+  explicit Parts(std::vector<std::unique_ptr<Kernel>> parts) : parts_(std::move(parts)) {}
+  int64_t scratch_bytes() const override {
+    int64_t most = 0;
+    for (const auto& p : parts_) most = std::max(most, p->scratch_bytes());
+    return most;
+  }
+  void run(const Memory& memory, char* scratch) const override {
+    for (const auto& p : parts_) p->run(memory, scratch);
+  }
+  std::string describe() const override {
+    return fmt::format("{} parts by position between the strides, the first: {}", parts_.size(), parts_[0]->describe());
+  }
+
+ private:
+  std::vector<std::unique_ptr<Kernel>> parts_;
+};
+
+template <class T>
+std::unique_ptr<Kernel> make(const fuse::FusedGraph& fused, const fuse::Region& region) {
+  const Problem problem = make_problem(fused.graph, fused.graph.nodes[size_t(region.heavy)]);
+  std::vector<Problem> problems = {problem};
+  if (region.side.empty()) problems = dense_parts(problem);  // a side reduction is joined over one problem's tiles
+  std::vector<std::unique_ptr<Kernel>> parts;
+  for (Problem& p : problems) parts.push_back(std::make_unique<Contraction<T>>(fused, region, std::move(p)));
+  return parts.size() == 1 ? std::move(parts[0]) : std::make_unique<Parts>(std::move(parts));
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_contraction(const fuse::FusedGraph& fused, const fuse::Region& region) {
   const DataType_t compute = fused.graph.nodes[size_t(region.heavy)].compute;
   const bool wide = compute == DataType_t::DOUBLE || compute == DataType_t::INT32 || compute == DataType_t::INT64;
   if (wide || region.program.needs_double() || region.operand[0].needs_double() || region.operand[1].needs_double())
-    return std::make_unique<Contraction<double>>(fused, region);
-  return std::make_unique<Contraction<float>>(fused, region);
+    return make<double>(fused, region);
+  return make<float>(fused, region);
 }
 
 }  // namespace tilewright::cpu

@@ -16,7 +16,10 @@ void Epilogue<T>::prepare(const fuse::Region& region, const Problem& problem, co
   batch_index_.set(problem_, 'b');
   row_.set(problem_, 'm');
   column_.set(problem_, 'n');
-  for (const fuse::Access& a : program_.access) strides_.push_back(problem_strides(problem_, a));
+  for (const fuse::Access& a : program_.access) {
+    strides_.push_back(problem_strides(problem_, a));
+    origin_.push_back(problem_offset(problem_, a));
+  }
   lane_ = column_.dims.back();
   lane_extent_ = std::max<int64_t>(1, problem_.dims[size_t(lane_)].extent);
   for (const Factors& s : strides_) lane_stride_.push_back(s[size_t(lane_)]);
@@ -89,7 +92,7 @@ template <class T>
 T* Epilogue<T>::plain_address(void* const* base, int64_t batch, int64_t row, int64_t column) const {
   int64_t index[kMaxProblem] = {};
   batch_index_.decode(batch, index);
-  int64_t at = program_.access[0].offset + row * row_stride_[0] + column;
+  int64_t at = origin_[0] + row * row_stride_[0] + column;
   for (int d : batch_index_.dims) at += index[d] * strides_[0][size_t(d)];
   return static_cast<T*>(base[0]) + at;
 }
@@ -147,7 +150,7 @@ template <class T>
 void Epilogue<T>::Tile::place(int64_t column, int64_t* at) {
   e_.column_.decode(column, index_);
   for (size_t a = 0; a < e_.strides_.size(); ++a) {
-    at[a] = e_.program_.access[a].offset;
+    at[a] = e_.origin_[a];
     for (int d : e_.batch_index_.dims) at[a] += index_[d] * e_.strides_[a][size_t(d)];
     for (int d : e_.column_.dims) at[a] += index_[d] * e_.strides_[a][size_t(d)];
   }

@@ -77,7 +77,7 @@ class Epilogue {
   std::vector<fuse::SideReduction> side_;
   GroupIndex batch_index_, row_, column_;
   std::vector<Factors> strides_;  // of the accesses, per problem dim
-  std::vector<int64_t> lane_stride_;
+  std::vector<int64_t> origin_, lane_stride_;
   int lane_ = -1, in_ = -1;
   int64_t lane_extent_ = 1;
   std::vector<int64_t> row_stride_;  // of the accesses, where rows_affine_

@@ -146,6 +146,67 @@ void reorder(Problem& p, const std::vector<int>& order) {
 
 }  // namespace
 
+namespace {
+
+// Index i of dim `dim` becomes start + step * i, i < extent.
+void substitute(Problem& p, int dim, int64_t start, int64_t step, int64_t extent) {
+  p.dims[size_t(dim)].extent = extent;
+  for (auto& operand : p.operand)
+    for (Coordinate& c : operand) {
+      c.base += c.factor[size_t(dim)] * start;
+      c.factor[size_t(dim)] *= step;
+    }
+  p.result_base.resize(p.result.size(), 0);
+  for (size_t d = 0; d < p.result.size(); ++d) {
+    p.result_base[d] += p.result[d][size_t(dim)] * start;
+    p.result[d][size_t(dim)] *= step;
+  }
+}
+
+// The coordinate's numerator is base + position + factor * tap: its positions and taps by their remainders.
+bool split(const Problem& p, size_t operand, size_t coordinate, std::vector<Problem>& parts) {
+  const Coordinate& c = p.operand[operand][coordinate];
+  int position = -1, tap = -1;
+  for (int i = 0; i < int(p.dims.size()); ++i) {
+    if (c.factor[size_t(i)] == 0) continue;
+    int& role = p.dims[size_t(i)].group == 'k' ? tap : position;
+    if (role >= 0) return false;
+    role = i;
+  }
+  if (position < 0 || tap < 0 || c.factor[size_t(position)] != 1) return false;
+  const int64_t s = c.divisor, factor = c.factor[size_t(tap)], step = s / std::gcd(std::abs(factor), s);
+  const int64_t positions = p.dims[size_t(position)].extent, taps = p.dims[size_t(tap)].extent;
+  for (int64_t r = 0; r < std::min(s, positions); ++r) {
+    int64_t first = 0;
+    while (first < std::min(step, taps) && (c.base + r + factor * first) % s != 0) ++first;
+    const bool none = first == std::min(step, taps);
+    Problem part = p;
+    substitute(part, position, r, s, (positions - r + s - 1) / s);
+    substitute(part, tap, none ? 0 : first, step, none ? 0 : (taps - first + step - 1) / step);
+    Coordinate& dense = part.operand[operand][coordinate];
+    dense.base = none ? 0 : dense.base / s;
+    for (int64_t& f : dense.factor) f /= s;
+    dense.divisor = 1;
+    parts.push_back(std::move(part));
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<Problem> dense_parts(const Problem& p) {
+  for (size_t o = 0; o < 2; ++o)
+    for (size_t d = 0; d < p.operand[o].size(); ++d) {
+      if (p.operand[o][d].divisor == 1) continue;
+      std::vector<Problem> parts, all;
+      if (!split(p, o, d, parts)) return {p};
+      for (const Problem& part : parts)
+        for (Problem& dense : dense_parts(part)) all.push_back(std::move(dense));
+      return all;
+    }
+  return {p};
+}
+
 void exchange(Problem& p) {
   std::swap(p.operand[0], p.operand[1]);
   std::swap(p.m_end, p.n_end);
@@ -176,6 +237,12 @@ Factors problem_strides(const Problem& p, const fuse::Access& a) {
   for (size_t d = 0; d < p.result.size(); ++d)
     for (size_t i = 0; i < p.dims.size(); ++i) s[i] += p.result[d][i] * a.stride[d];
   return s;
+}
+
+int64_t problem_offset(const Problem& p, const fuse::Access& a) {
+  int64_t at = a.offset;
+  for (size_t d = 0; d < p.result_base.size(); ++d) at += p.result_base[d] * a.stride[d];
+  return at;
 }
 
 Factors operand_strides(const Problem& p, int operand, const fuse::Access& a) {

@@ -30,6 +30,7 @@ struct Problem {
   std::vector<ProblemDim> dims;                          // b, m, n, k; within a group the slowest first
   std::array<std::vector<Coordinate>, 2> operand;        // A, B: per dim of the tensor
   std::vector<std::array<int64_t, kMaxProblem>> result;  // per dim of the result: factors
+  Dims result_base;                                      // and what is added; empty: nothing
   // Matmul: sizes per batch beyond which the operands count as `padding`.
   ir::TensorId m_end = ir::kNone, n_end = ir::kNone, k_end = ir::kNone;
   double padding = 0;
@@ -39,6 +40,9 @@ struct Problem {
 };
 
 Problem make_problem(const ir::Graph&, const ir::Node&);
+// A problem whose coordinates have divisors as several without: the gradient of a strided convolution, taken apart by
+// where positions lie between the strides. Each point of the result belongs to one part. A part may have no sums.
+std::vector<Problem> dense_parts(const Problem&);
 // The roles of A and B exchanged: the transposed result.
 void exchange(Problem&);
 // Sorts the dims of a group by descending weight (a stride in memory).
@@ -46,6 +50,8 @@ void sort_group(Problem&, char group, const std::array<int64_t, kMaxProblem>& we
 
 // Strides per problem dim of an access over the result's, or an operand's, dims.
 std::array<int64_t, kMaxProblem> problem_strides(const Problem&, const fuse::Access&);
+// The offset of the result's point with all indices 0.
+int64_t problem_offset(const Problem&, const fuse::Access&);
 std::array<int64_t, kMaxProblem> operand_strides(const Problem&, int operand, const fuse::Access&);
 
 }  // namespace tilewright::cpu

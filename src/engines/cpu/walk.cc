@@ -141,6 +141,7 @@ int64_t Walk::batch_offset(const int64_t* index) const {
 }
 
 void Walk::points(int64_t first, int64_t count, int64_t batch_offset, Spot* out) const {
+  if (count == 0) return;  // dims may be empty
   Spot now = origin_;
   now.at += batch_offset;
   if (checks_ == 0 && point_.size() == 1) {
