@@ -167,28 +167,62 @@ class Clustering {
       }
     }
     if (volume(domain) != largest) return false;
-    bool first = true;
+    return reductions_fit(nodes, domain, inner);
+  }
+
+  // Reductions whose results the region reads again all fold the same dims, the inner ones. Of the others some do too,
+  // and some are side reductions.
+  bool reductions_fit(const std::vector<NodeId>& nodes, const Dims& domain, DimMask& inner) const {
+    std::vector<NodeId> unread;
+    bool chosen = false;
+    const auto choose = [&](DimMask dims) {
+      const bool agrees = !chosen || inner == dims;
+      inner = dims;
+      chosen = true;
+      return agrees;
+    };
     for (NodeId id : nodes) {
-      const Node& n = g_.nodes[size_t(id)];
-      if (op_name(n) != "reduction") continue;
-      const Dims x = aligned(g_.tensor(n.in[0]).dim, rank), y = aligned(g_.tensor(n.out[0]).dim, rank);
-      DimMask reduced = 0;
-      for (size_t k = 0; k < rank; ++k)
-        if (x[k] != y[k]) reduced |= DimMask(1) << k;
-      if (reduced == 0) continue;
-      if (!first && reduced != inner) return false;
-      inner = reduced;
-      first = false;
+      const DimMask dims = reduced_dims(g_, id, domain.size());
+      if (dims == 0) continue;
+      const auto& readers = consumers_[size_t(g_.nodes[size_t(id)].out[0])];
+      const bool read = std::any_of(readers.begin(), readers.end(), [&](NodeId r) { return contains(nodes, r); });
+      if (!read) unread.push_back(id);
+      else if (!choose(dims)) return false;
     }
+    for (NodeId id : unread)
+      if (!chosen && !can_be_side(id, domain)) choose(reduced_dims(g_, id, domain.size()));
+    for (NodeId id : unread)
+      if (!chosen && reduces_fastest(id)) choose(reduced_dims(g_, id, domain.size()));
+    for (NodeId id : unread)
+      if (reduced_dims(g_, id, domain.size()) != inner && !can_be_side(id, domain)) return false;
     for (NodeId id : nodes) {
-      const Node& n = g_.nodes[size_t(id)];
-      if (op_name(n) != "reduction") continue;
-      const Dims x = aligned(g_.tensor(n.in[0]).dim, rank);
-      if (g_.tensor(n.in[0]).dim == g_.tensor(n.out[0]).dim) continue;
-      for (size_t k = 0; k < rank; ++k)
+      const DimMask dims = reduced_dims(g_, id, domain.size());
+      if (dims == 0 || dims != inner) continue;
+      const Dims x = aligned(g_.tensor(g_.nodes[size_t(id)].in[0]).dim, domain.size());
+      for (size_t k = 0; k < domain.size(); ++k)
         if ((inner >> k & 1) && x[k] != domain[k]) return false;
     }
     return true;
+  }
+
+  // Side reductions keep an array of results per task: it must be small beside the domain.
+  bool can_be_side(NodeId id, const Dims& domain) const {
+    const Node& n = g_.nodes[size_t(id)];
+    const int64_t kept = volume(g_.tensor(n.out[0]).dim);
+    const bool wide =
+        n.compute == DataType_t::DOUBLE || n.compute == DataType_t::INT32 || n.compute == DataType_t::INT64;
+    return !wide && aligned(g_.tensor(n.in[0]).dim, domain.size()) == domain &&
+           (kept <= 4096 || (kept <= 65536 && kept <= volume(domain) / 8));
+  }
+
+  // Folds the dim along which neighbours lie in memory, so that whole vectors fold into one result.
+  bool reduces_fastest(NodeId id) const {
+    const Node& n = g_.nodes[size_t(id)];
+    const Tensor& x = g_.tensor(n.in[0]);
+    size_t fastest = x.dim.size();
+    for (size_t d = 0; d < x.dim.size(); ++d)
+      if (x.dim[d] > 1 && (fastest == x.dim.size() || std::abs(x.stride[d]) < std::abs(x.stride[fastest]))) fastest = d;
+    return fastest == x.dim.size() || g_.tensor(n.out[0]).dim[fastest] != x.dim[fastest];
   }
 
   const Dims& node_domain(const Node& n) const { return g_.tensor(op_name(n) == "reduction" ? n.in[0] : n.out[0]).dim; }
@@ -354,6 +388,16 @@ class Clustering {
 };
 
 }  // namespace
+
+DimMask reduced_dims(const ir::Graph& g, NodeId id, size_t rank) {
+  const Node& n = g.nodes[size_t(id)];
+  if (op_name(n) != "reduction") return 0;
+  const Dims &x = g.tensor(n.in[0]).dim, &y = g.tensor(n.out[0]).dim;
+  DimMask dims = 0;
+  for (size_t k = 0; k < x.size(); ++k)
+    if (x[k] != y[k]) dims |= DimMask(1) << (k + rank - x.size());
+  return dims;
+}
 
 bool Cluster::in_prologue(NodeId id) const {
   for (const auto& p : prologue)

@@ -14,10 +14,13 @@ struct Cluster {
   ir::NodeId heavy = -1;
   std::array<std::vector<ir::NodeId>, 2> prologue;  // Contraction: nodes that make operand A, B
   Dims domain;                                      // Rows
-  DimMask inner = 0;
+  DimMask inner = 0;                                // a reduction of other dims is a side reduction
 
   bool in_prologue(ir::NodeId id) const;
 };
+
+// The dims of a region's domain of `rank` dims that a reduction folds; none for another node.
+DimMask reduced_dims(const ir::Graph&, ir::NodeId, size_t rank);
 
 // The clusters, in an order in which they can run.
 std::vector<Cluster> cluster_nodes(const FusedGraph&, const FuseOptions&);

@@ -157,7 +157,8 @@ double pointwise(const Instr& i, double x, double y, double m) {
 
 }  // namespace
 
-void walk(const PwProgram& p, const ElementIo& memory, const std::function<double(const int64_t* index)>& in) {
+void walk(const PwProgram& p, const ElementIo& memory, const std::function<double(const int64_t* index)>& in,
+          const Visit& visit) {
   const size_t rank = p.domain.size();
   Dims outer = p.domain, inner(rank, 1);
   for (size_t d = 0; d < rank; ++d)
@@ -196,6 +197,7 @@ void walk(const PwProgram& p, const ElementIo& memory, const std::function<doubl
               break;
           }
         }
+        if (visit && pass == p.depth()) visit(index.data(), value);
       }
   }
 }

@@ -81,6 +81,9 @@ double reduction_finish(ReductionMode_t, double total, int64_t count);
 
 // Runs a program point by point in double: slow and plain, to test the builder and the engines against.
 using ElementIo = std::function<void*(ir::TensorId)>;
-void walk(const PwProgram&, const ElementIo& memory, const std::function<double(const int64_t* index)>& in = {});
+// `visit` sees every point with the values of all instructions, once they are final.
+using Visit = std::function<void(const int64_t* index, const std::vector<double>& values)>;
+void walk(const PwProgram&, const ElementIo& memory, const std::function<double(const int64_t* index)>& in = {},
+          const Visit& visit = {});
 
 }  // namespace tilewright::fuse

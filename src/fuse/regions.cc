@@ -182,6 +182,18 @@ class ProgramBuilder {
     finish(id, n.out[0], i, n.compute);
   }
 
+  SideReduction side_reduction(NodeId id) {
+    const Node& n = f_.graph.nodes[size_t(id)];
+    SideReduction s;
+    s.value = value(n.in[0]);
+    s.mode = n.attr_enum("mode", ReductionMode_t::NOT_SET);
+    s.reduced = reduced_dims(f_.graph, id, p_.domain.size());
+    for (size_t d = 0; d < p_.domain.size(); ++d)
+      if (s.reduced >> d & 1) s.count *= p_.domain[d];
+    s.out = access_of(n.out[0]);
+    return s;
+  }
+
   void store(TensorId t) {
     if (f_.place[size_t(t)].root == kNone) return;
     Instr i;
@@ -251,11 +263,17 @@ void build_rows(const FusedGraph& f, const Cluster& c, Region& r) {
   p.domain = c.domain;
   p.inner = c.inner;
   ProgramBuilder b(f, p);
+  std::vector<NodeId> stored;
   for (NodeId id : c.nodes) {
-    const Node& n = f.graph.nodes[size_t(id)];
-    std::string_view(n.op->name) == "reduction" ? b.reduction(id) : b.pointwise(id);
+    const DimMask reduced = reduced_dims(f.graph, id, p.domain.size());
+    if (reduced != 0 && reduced != p.inner) {
+      r.side.push_back(b.side_reduction(id));
+      continue;
+    }
+    std::string_view(f.graph.nodes[size_t(id)].op->name) == "reduction" ? b.reduction(id) : b.pointwise(id);
+    stored.push_back(id);
   }
-  for (NodeId id : c.nodes) b.store(f.graph.nodes[size_t(id)].out[0]);
+  for (NodeId id : stored) b.store(f.graph.nodes[size_t(id)].out[0]);
   drop_unused(p, r.side);
 }
 
@@ -296,14 +314,7 @@ void build_contraction(const FusedGraph& f, const Cluster& c, Region& r) {
       b.pointwise(id);
       continue;
     }
-    SideReduction s;
-    s.value = b.value(n.in[0]);
-    s.mode = n.attr_enum("mode", ReductionMode_t::NOT_SET);
-    const Tensor &x = f.graph.tensor(n.in[0]), &y = f.graph.tensor(n.out[0]);
-    for (size_t d = 0; d < x.dim.size(); ++d)
-      if (x.dim[d] != y.dim[d]) s.reduced |= DimMask(1) << d, s.count *= x.dim[d];
-    s.out = b.access_of(n.out[0]);
-    r.side.push_back(s);
+    r.side.push_back(b.side_reduction(id));
   }
   if (f.place[size_t(result)].root != kNone) {
     Instr store;
@@ -339,7 +350,7 @@ std::string region_name(const FusedGraph& f, const ir::Graph& given, const Regio
     parts.push_back(whole || origin < 0 ? node_label(f, id) : given.nodes[size_t(origin)].op->name);
     last = whole ? -1 : origin;
   }
-  std::string s = r.anchor == Anchor::Rows && r.program.inner == 0 ? "map" : to_string(r.anchor);
+  std::string s = r.anchor == Anchor::Rows && r.program.inner == 0 && r.side.empty() ? "map" : to_string(r.anchor);
   constexpr size_t kShown = 8;
   for (size_t k = 0; k < parts.size() && k < kShown; ++k) s += (k ? "+" : " ") + parts[k];
   if (parts.size() > kShown) s += fmt::format("+{} more", parts.size() - kShown);
@@ -455,6 +466,13 @@ std::string FusedGraph::text() const {
     }
     return out;
   };
+  auto sides = [&](const Region& r) {
+    std::string text;
+    for (const SideReduction& side : r.side)
+      text += fmt::format("    fold {} %{} -> \"{}\"\n", tilewright::to_string(side.mode), side.value,
+                          graph.tensor(side.out.tensor).name);
+    return text;
+  };
   for (size_t k = 0; k < regions.size(); ++k) {
     const Region& r = regions[k];
     s += fmt::format("region {}: {}\n", k, r.name);
@@ -469,16 +487,14 @@ std::string FusedGraph::text() const {
         s += fmt::format(", reduced over dim{} {}", dims.size() > 1 ? "s" : "", fmt::join(dims, ", "));
         s += fmt::format(", {} pass{}", r.program.depth() + 1, r.program.depth() ? "es" : "");
       }
-      s += "\n" + indented(program_text(r.program, graph), "    ");
+      s += "\n" + indented(program_text(r.program, graph), "    ") + sides(r);
     } else if (r.anchor == Anchor::Contraction) {
       const char* title[2] = {"A", "B"};
       for (size_t o = 0; o < 2; ++o)
         s += fmt::format("  operand {} {}\n", title[o], to_text(r.operand[o].domain)) +
              indented(program_text(r.operand[o], graph), "    ");
       s += fmt::format("  result {}\n", to_text(r.program.domain)) + indented(program_text(r.program, graph), "    ");
-      for (const SideReduction& side : r.side)
-        s += fmt::format("    fold {} %{} -> \"{}\"\n", tilewright::to_string(side.mode), side.value,
-                         graph.tensor(side.out.tensor).name);
+      s += sides(r);
     }
   }
   for (const std::string& note : notes) s += note + "\n";

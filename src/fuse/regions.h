@@ -14,20 +14,21 @@
 namespace tilewright::fuse {
 
 enum class Anchor {
-  Rows,         // pointwise nodes and reductions over one domain; all reductions over the same dims. None: a map
+  Rows,         // pointwise nodes and reductions over one domain; those read again all fold the same dims. None: a map
   Contraction,  // matmul or a convolution, with programs on its operands and on its result
   Attention,    // sdpa, sdpa_backward
   Node,         // any other op, computed as it stands
 };
 const char* to_string(Anchor);
 
-// A reduction of a value of a contraction's epilogue, which no other node of the region reads.
+// A reduction that no other node of the region reads: of a value of a contraction's epilogue, or in a Rows region over
+// other dims than the inner ones.
 struct SideReduction {
   int value = -1;  // instruction of Region::program
   ReductionMode_t mode = ReductionMode_t::NOT_SET;
-  DimMask reduced = 0;  // dims of the result that are folded away
+  DimMask reduced = 0;  // dims of the domain that are folded away
   int64_t count = 1;    // elements per result
-  Access out;           // over the contraction's result; stride 0 along the reduced dims
+  Access out;           // over the domain; stride 0 along the reduced dims
 };
 
 struct Region {

@@ -104,6 +104,78 @@ TEST(CpuRows, Layernorm) {
   }
 }
 
+TEST(CpuRows, SideReductionsOverEverySetOfDims) {
+  const Dims dim = {5, 70, 33};
+  for (const Dims& stride : {row_major_strides(dim), Dims{70 * 33, 1, 70}, Dims{1, 165, 5}})
+    for (R mode : {R::ADD, R::AMAX, R::AVG, R::NORM2, R::MIN, R::MAX, R::NORM1})
+      for (const Dims& kept : {Dims{1, 70, 33}, Dims{5, 1, 33}, Dims{5, 70, 1}, Dims{1, 1, 33}, Dims{1, 70, 1},
+                               Dims{5, 1, 1}, Dims{1, 1, 1}}) {
+        IrBuilder b;
+        auto x = b.input(dim, D::FLOAT, stride), y = b.input(dim, D::BFLOAT16, stride);
+        auto z = b.output(b.pw(P::MUL, {x, y}), D::HALF, stride);
+        b.output(b.reduce(mode, z, kept));
+        b.output(b.pw(P::SUB, {z, b.reduce(R::AVG, z, {5, 70, 1})}), D::FLOAT, stride);
+        check(b);
+      }
+}
+
+TEST(CpuRows, SideReductionsOfLongAndOfManyRows) {
+  for (const Dims& dim : {Dims{2, 150000}, Dims{700, 300}, Dims{20000, 3}, Dims{1, 1}, Dims{0, 5}, Dims{5, 0}}) {
+    IrBuilder b;
+    auto x = b.input(dim), y = b.pw(P::SUB, {x, b.reduce(R::AVG, x, {dim[0], 1})});
+    b.output(y);
+    b.output(b.reduce(R::ADD, y, {1, 1}));
+    b.output(b.reduce(R::ADD, b.pw(P::MUL, {y, x}), {1, dim[1]}));
+    check(b);
+  }
+}
+
+TEST(CpuRows, LayernormBackwardInOnePass) {
+  for (const Dims& dim : {Dims{70, 33, 1, 1}, Dims{30, 1500, 1, 1}, Dims{600, 8, 1, 1}})
+    for (D type : {D::FLOAT, D::BFLOAT16}) {
+      IrBuilder b;
+      auto dy = b.input(dim, type), x = b.input(dim, type);
+      auto out = b.node("layernorm_backward",
+                        {dy, x, b.input({1, dim[1], 1, 1}), b.input({dim[0], 1, 1, 1}), b.input({dim[0], 1, 1, 1})});
+      b.output(out[0], type);
+      b.output(out[1]);
+      b.output(out[2]);
+      check(b);
+    }
+}
+
+TEST(CpuRows, FewChannelsRepeatInABlock) {
+  for (int64_t channels : {2, 3, 24, 64, 500, 513}) {
+    const Dims dim = {3, channels, 7, 11}, c = {1, channels, 1, 1}, stride = channels_last_strides(dim);
+    for (D type : {D::FLOAT, D::HALF}) {
+      IrBuilder b;
+      auto x = b.input(dim, type, stride), s = b.input(c, type);
+      b.output(b.pw(P::RELU_FWD, {b.pw(P::ADD, {b.pw(P::MUL, {x, s}), b.input(c)})}), type, stride);
+      check(b);
+      IrBuilder stats;
+      x = stats.input(dim, type, stride);
+      for (auto t : stats.node("genstats", {x})) stats.output(t);
+      check(stats);
+      IrBuilder norm;
+      x = norm.input(dim, type, stride);
+      auto out = norm.node("batchnorm", {x, norm.input(c), norm.input(c), norm.scalar(1e-3f, 4)});
+      norm.output(out[0], type, stride);
+      for (size_t k = 1; k < out.size(); ++k)
+        if (out[k] != ir::kNone) norm.output(out[k]);
+      check(norm);
+    }
+  }
+}
+
+// Larger than half of the last-level cache of most machines: stored past the caches.
+TEST(CpuRows, StreamedResults) {
+  for (D type : {D::FLOAT, D::BFLOAT16}) {
+    IrBuilder b;
+    b.output(b.pw(P::NEG, {b.input({3, type == D::FLOAT ? 1500001 : 3000001}, D::INT8)}), type);
+    check(b);
+  }
+}
+
 TEST(CpuRows, SoftmaxOverRows) {
   IrBuilder b;
   b.output(b.op("softmax", {b.input({2, 3, 17, 130})}));

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "base/numeric_types.h"
+#include "layout/view.h"
 #include "plan/harness.h"
 #include "support/ir_builder.h"
 
@@ -35,7 +39,20 @@ void check_programs(const IrBuilder& b) {
   };
   for (const fuse::Region& r : f.regions) {
     ASSERT_EQ(r.anchor, Anchor::Rows) << f.text();
-    fuse::walk(r.program, memory);
+    std::vector<std::map<int64_t, double>> totals(r.side.size());  // by element of the output
+    fuse::walk(r.program, memory, {}, [&](const int64_t* index, const std::vector<double>& value) {
+      for (size_t s = 0; s < r.side.size(); ++s) {
+        const fuse::SideReduction& side = r.side[s];
+        const auto [at, fresh] = totals[s].emplace(side.out.offset + offset_of(side.out.stride, index), 0);
+        if (fresh) at->second = fuse::reduction_start(side.mode);
+        at->second =
+            fuse::reduction_join(side.mode, at->second, fuse::reduction_element(side.mode, value[size_t(side.value)]));
+      }
+    });
+    for (size_t s = 0; s < r.side.size(); ++s)
+      for (const auto& [at, total] : totals[s])
+        store_element(memory(r.side[s].out.tensor), r.side[s].out.type, at,
+                      fuse::reduction_finish(r.side[s].mode, total, r.side[s].count));
   }
   const Status s = harness.check();
   EXPECT_TRUE(s.is_good()) << s.err_msg << f.text();
@@ -82,7 +99,7 @@ TEST(Regions, SoftmaxJoinsWhatComesBefore) {
   check_programs(b);
 }
 
-TEST(Regions, GradientsReduceOverRowsApart) {
+TEST(Regions, GradientsReduceOverRowsInTheSameLaunch) {
   IrBuilder b;
   auto dy = b.input({6, 40, 1, 1}), x = b.input({6, 40, 1, 1});
   auto out =
@@ -90,8 +107,50 @@ TEST(Regions, GradientsReduceOverRowsApart) {
   for (auto t : out)
     if (t != ir::kNone) b.output(t);
   const FusedGraph f = fuse::fuse(b.graph);
-  EXPECT_EQ(f.regions.size(), 2u) << f.text();
+  ASSERT_EQ(f.regions.size(), 1u) << f.text();
+  EXPECT_EQ(f.regions[0].side.size(), 2u);
   check_programs(b);
+}
+
+TEST(Regions, BiasGradientBesideTheActivations) {
+  IrBuilder b;
+  auto dx = b.output(b.pw(P::RELU_BWD, {b.input({30, 40}), b.input({30, 40})}));
+  b.output(b.reduce(R::ADD, dx, {1, 40}));
+  b.output(b.reduce(R::AMAX, dx, {1, 1}));
+  const FusedGraph f = fuse::fuse(b.graph);
+  EXPECT_THAT(names(f), ElementsAre("rows relu_bwd+reduce_add+reduce_amax"));
+  EXPECT_EQ(f.regions[0].side.size(), 1u);
+  EXPECT_THAT(f.text(), HasSubstr("fold ADD"));
+  check_programs(b);
+}
+
+TEST(Regions, AmaxBesideANorm) {
+  IrBuilder b;
+  auto x = b.input({6, 40, 1, 1});
+  auto out = b.node("layernorm", {x, b.input({1, 40, 1, 1}), b.input({1, 40, 1, 1}), b.scalar(1e-5f, 4)},
+                    {{"forward_phase", std::string("INFERENCE")}});
+  b.output(out[0]);
+  b.output(b.reduce(R::AMAX, out[0], {1, 1, 1, 1}));
+  const FusedGraph f = fuse::fuse(b.graph);
+  EXPECT_EQ(f.regions.size(), 1u) << f.text();
+  check_programs(b);
+}
+
+TEST(Regions, ReductionsOfDifferentDimsThatAreReadAgainArePutApart) {
+  IrBuilder b;
+  auto x = b.input({30, 40});
+  auto y = b.pw(P::SUB, {x, b.reduce(R::AVG, x, {30, 1})});
+  b.output(b.pw(P::MUL, {y, b.reduce(R::MAX, y, {1, 40})}));
+  EXPECT_EQ(fuse::fuse(b.graph).regions.size(), 2u) << fuse::fuse(b.graph).text();
+  check_programs(b);
+}
+
+TEST(Regions, ManyResultsOverOtherDimsAreNoSideReduction) {
+  IrBuilder b;
+  auto x = b.input({3, 70000});
+  b.output(b.pw(P::SUB, {x, b.reduce(R::AVG, x, {3, 1})}));
+  b.output(b.reduce(R::ADD, x, {1, 70000}));
+  EXPECT_EQ(fuse::fuse(b.graph).regions.size(), 2u);
 }
 
 TEST(Regions, NormedOperandIsComputedWhileItIsRead) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
+#include "base/numeric_rows.h"
 #include "base/numeric_types.h"
 
 namespace tilewright::cpu {
@@ -127,12 +129,38 @@ constexpr DataType_t kNative = sizeof(T) == 4 ? DataType_t::FLOAT : DataType_t::
 
 }  // namespace
 
+namespace {
+
+// Past the caches: converted to a block of bytes first.
+template <class T>
+void stream_row(void* memory, DataType_t type, int64_t at, int64_t n, const T* in) {
+  const int64_t size = element_bits(type) / 8;
+  char* to = static_cast<char*>(memory) + at * size;
+  if (type == kNative<T>) return stream_bytes(to, in, n * size);
+  alignas(64) char block[4096];
+  const int64_t fit = int64_t(sizeof block) / size;
+  for (int64_t done = 0; done < n; done += fit, to += sizeof block) {
+    const int64_t some = std::min(fit, n - done);
+    store(block, type, 0, 1, some, in + done);
+    stream_bytes(to, block, some * size);
+  }
+}
+
+template <class T>
+void repeat(T* lanes, int64_t period, int64_t n) {
+  for (int64_t i = period; i < n; i *= 2) std::memcpy(lanes + i, lanes, size_t(std::min(i, n - i)) * sizeof(T));
+}
+
+}  // namespace
+
 template <class T>
 void run_ops(const BlockOps<T>& ops, Frame<T>& f) {
   const LaneOps<T>& lanes = lane_ops<T>();
-  const int64_t n = f.n;
   for (const BlockOp<T>& op : ops) {
-    T* const out = f.buffers + int64_t(op.slot) * kLanes;
+    T* const out = op.kept < 0 ? f.buffers + int64_t(op.slot) * f.pitch
+                               : f.rows + (int64_t(op.kept) * f.row_steps + f.step) * f.pitch;
+    const bool repeats = op.periodic && f.n > f.period;
+    const int64_t n = repeats ? f.period : f.n;
     switch (op.op) {
       case PwOp::Pointwise:
         op.function(out, f.value[op.arg[0]], op.arg[1] < 0 ? nullptr : f.value[op.arg[1]],
@@ -141,7 +169,8 @@ void run_ops(const BlockOps<T>& ops, Frame<T>& f) {
       case PwOp::Load: {
         const int64_t at = f.offset[op.access], stride = f.lane_stride[op.access];
         const void* memory = f.memory[op.access];
-        if (stride == 1 && op.type == kNative<T> && !op.copy && reinterpret_cast<uintptr_t>(memory) % sizeof(T) == 0) {
+        if (stride == 1 && op.type == kNative<T> && !op.copy && !repeats &&
+            reinterpret_cast<uintptr_t>(memory) % sizeof(T) == 0) {
           f.value[op.id] = static_cast<const T*>(memory) + at;
           continue;
         }
@@ -156,12 +185,14 @@ void run_ops(const BlockOps<T>& ops, Frame<T>& f) {
       }
       case PwOp::Store: {
         const int64_t count = f.store_lanes ? f.store_lanes[op.access] : n;
-        if (count > 0)
-          store(f.memory[op.access], op.type, f.offset[op.access], f.lane_stride[op.access], count, f.value[op.arg[0]]);
+        if (count <= 0) continue;
+        const int64_t at = f.offset[op.access];
+        if (op.stream) stream_row(f.memory[op.access], op.type, at, count, f.value[op.arg[0]]);
+        else store(f.memory[op.access], op.type, at, f.lane_stride[op.access], count, f.value[op.arg[0]]);
         continue;
       }
-      case PwOp::Const: lanes.fill(out, T(op.value), kLanes); break;
-      case PwOp::Scalar: lanes.fill(out, T(f.tensors->scalar(op.tensor)), kLanes); break;
+      case PwOp::Const: lanes.fill(out, T(op.value), n); break;
+      case PwOp::Scalar: lanes.fill(out, T(f.tensors->scalar(op.tensor)), n); break;
       case PwOp::Index: {
         const int64_t at = f.offset[op.access], stride = f.lane_stride[op.access];
         for (int64_t i = 0; i < n; ++i) out[i] = T(at + i * stride);
@@ -171,6 +202,7 @@ void run_ops(const BlockOps<T>& ops, Frame<T>& f) {
       case PwOp::In:
       case PwOp::Reduce: continue;  // set by the driver
     }
+    if (repeats) repeat(out, n, f.n);
     f.value[op.id] = out;
   }
 }

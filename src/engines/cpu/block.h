@@ -65,8 +65,11 @@ struct BlockOp {
   int arg[3] = {-1, -1, -1};
   int slot = 0;  // the buffer that holds its value
   int access = -1;
-  bool keep = false;  // its value is read after the list: its buffer is not shared
-  bool copy = false;  // Load: never hand out the memory itself
+  bool keep = false;      // its value is read after the list: its buffer is not shared
+  bool copy = false;      // Load: never hand out the memory itself
+  bool periodic = false;  // Load, Index: repeats itself every Frame::period lanes
+  bool stream = false;    // Store: past the caches; flush_streams() when done
+  int kept = -1;          // its values of a whole row are kept: which of Frame::rows
   typename LaneOps<T>::Pointwise function = nullptr;
   const PwParams* params = nullptr;
   DataType_t type = DataType_t::FLOAT;
@@ -77,9 +80,13 @@ struct BlockOp {
 // A block in flight.
 template <class T>
 struct Frame {
-  const T** value = nullptr;             // by instruction: where its lanes are
-  T* buffers = nullptr;                  // slots of kLanes
-  int64_t n = 0;                         // lanes
+  const T** value = nullptr;  // by instruction: where its lanes are
+  T* buffers = nullptr;       // slots of `pitch` lanes
+  int64_t pitch = kLanes;
+  T* rows = nullptr;                     // values kept for whole rows, row_steps blocks of `pitch` each
+  int64_t row_steps = 0, step = 0;       // `step`: the block of the row in flight
+  int64_t n = 0;                         // lanes, at most `pitch`
+  int64_t period = 0;                    // of periodic operations
   void* const* memory = nullptr;         // by access
   const int64_t* offset = nullptr;       // by access: element of lane 0
   const int64_t* lane_stride = nullptr;  // by access

@@ -62,11 +62,22 @@ HWY_INLINE Floats clamp(Floats x, double low, double high) {
 }
 HWY_INLINE Floats leak(double slope, Floats x) { return slope == 0 ? where(eq(x, x), Floats(), x) : Floats(slope) * x; }
 
-// c + x * (next + x * ...).
-HWY_INLINE Floats polynomial(Floats, double c) { return Floats(c); }
-template <class... Rest>
-HWY_INLINE Floats polynomial(Floats x, double c, Rest... rest) {
-  return fma(x, polynomial(x, rest...), Floats(c));
+// c[kFrom] + c[kFrom + 1] x + ..., kCount terms, by halves: a chain of multiply-adds would wait for each in turn.
+template <size_t kFrom, size_t kCount, size_t kAll>
+HWY_INLINE Floats terms(const double (&c)[kAll], Floats x, Floats x2, Floats x4, Floats x8) {
+  if constexpr (kCount == 1) return Floats(c[kFrom]);
+  constexpr size_t kLow = kCount > 8 ? 8 : kCount > 4 ? 4 : kCount > 2 ? 2 : 1;
+  if constexpr (kCount > 1)
+    return fma(kLow == 8   ? x8
+               : kLow == 4 ? x4
+               : kLow == 2 ? x2
+                           : x,
+               terms<kFrom + kLow, kCount - kLow>(c, x, x2, x4, x8), terms<kFrom, kLow>(c, x, x2, x4, x8));
+}
+template <size_t kCount>
+HWY_INLINE Floats polynomial(Floats x, const double (&c)[kCount]) {
+  const Floats x2 = x * x, x4 = x2 * x2;
+  return terms<0, kCount>(c, x, x2, x4, x4 * x4);
 }
 
 // The result of a library function in the lanes of `which`, v in the others.
@@ -81,51 +92,45 @@ HWY_INLINE Floats mend(Floats v, Bools which, Floats x, Floats y, Function funct
   return where(which, hn::Load(d, a), v);
 }
 
-// x to the nearest integer, for |x| < 2^22. Adding 1.5 * 2^23 leaves it in the low bits.
-struct Nearest {
-  Floats n;
-  Ints bits;  // n + 0x4b400000
-};
-HWY_INLINE Nearest nearest(Floats x, double scale) {
-  const Floats shift(0x1.8p23), shifted = fma(x, Floats(scale), shift);
-  return {shifted - shift, bits_of(shifted)};
-}
+// x * scale to the nearest integer, for results below 2^22: adding 1.5 * 2^23 leaves it in the low bits.
+HWY_INLINE Floats shifted(Floats x, double scale) { return fma(x, Floats(scale), Floats(0x1.8p23)); }
+HWY_INLINE Floats whole(Floats shifted) { return shifted - Floats(0x1.8p23); }
+HWY_INLINE hn::Vec<DI> whole_bits(Floats shifted) { return hn::Sub(bits_of(shifted).v, hn::Set(DI(), 0x4b400000)); }
 
-// x = n ln 2 + r with |r| <= ln 2 / 2.
-struct Reduced {
-  Nearest n;
-  Floats r;
-};
-HWY_INLINE Reduced reduce(Floats x) {
-  const Nearest n = nearest(x, 1.44269504);
-  // ln 2 in two parts, the first short enough for n times it to be exact.
-  return {n, fnma(n.n, Floats(-2.12194442e-4), fnma(n.n, Floats(0.693359375), x))};
+// x = n ln 2 + r with |r| <= ln 2 / 2: n, shifted, and r. ln 2 in two parts, the first short enough for n times it to
+// be exact.
+HWY_INLINE Floats powers_in(Floats x) { return shifted(x, 1.44269504); }
+HWY_INLINE Floats rest_of(Floats x, Floats powers) {
+  const Floats n = whole(powers);
+  return fnma(n, Floats(-2.12194442e-4), fnma(n, Floats(0.693359375), x));
 }
 // e^r - 1.
 HWY_INLINE Floats exp_minus_one(Floats r) {
-  return fma(r * r, polynomial(r, 0.5, 0.166665734, 0.0416665503, 0.00836377382, 0.00139268749), r);
+  return fma(r * r, polynomial(r, {0.5, 0.166665734, 0.0416665503, 0.00836377382, 0.00139268749}), r);
 }
 HWY_INLINE Floats power_of_two(hn::Vec<DI> n) { return float_of({hn::ShiftLeft<23>(hn::Add(n, hn::Set(DI(), 127)))}); }
 // p * 2^n. 2^n itself may be out of range.
-HWY_INLINE Floats scaled(Floats p, const Nearest& n) {
+HWY_INLINE Floats scaled(Floats p, Floats powers) {
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  return hn::Vec<D>{_mm512_scalef_ps(p.v.raw, n.n.v.raw)};
+  return hn::Vec<D>{_mm512_scalef_ps(p.v.raw, whole(powers).v.raw)};
 #else
-  const auto whole = hn::Sub(n.bits.v, hn::Set(DI(), 0x4b400000)), half = hn::ShiftRight<1>(whole);
-  return p * power_of_two(half) * power_of_two(hn::Sub(whole, half));
+  const auto n = whole_bits(powers), half = hn::ShiftRight<1>(n);
+  return p * power_of_two(half) * power_of_two(hn::Sub(n, half));
 #endif
 }
 
 HWY_INLINE Floats exp(Floats x) {
-  const Reduced s = reduce(clamp(x, -104, 89));
-  return scaled(Floats(1) + exp_minus_one(s.r), s.n);
+  const Floats c = clamp(x, -104, 89), powers = powers_in(c);
+  return scaled(Floats(1) + exp_minus_one(rest_of(c, powers)), powers);
+}
+// Between -30 and 60.
+HWY_INLINE Floats expm1_near(Floats x) {
+  const Floats powers = powers_in(x), scale = scaled(Floats(1), powers);
+  return fma(scale, exp_minus_one(rest_of(x, powers)), scale - Floats(1));
 }
 
 HWY_INLINE Floats expm1(Floats x) {
-  const Reduced s = reduce(clamp(x, -30, 60));
-  const Floats scale = scaled(Floats(1), s.n);
-  const Floats small = fma(scale, exp_minus_one(s.r), scale - Floats(1));
-  const Floats v = where(eq(x, Floats()), x, small);
+  const Floats v = where(eq(x, Floats()), x, expm1_near(clamp(x, -30, 60)));
   const Bools large = gt(x, Floats(60));
   return HWY_LIKELY(hn::AllFalse(D(), large.m)) ? v : where(large, exp(x), v);
 }
@@ -134,8 +139,8 @@ HWY_INLINE Floats expm1(Floats x) {
 HWY_INLINE Floats log_normal(Floats x) {
   const auto bits = bits_of(x).v, k = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(DI(), 0x3f3504f3)));
   const Floats f = float_of({hn::Sub(bits, hn::ShiftLeft<23>(k))}) - Floats(1), n = hn::ConvertTo(D(), k);
-  const Floats rest = polynomial(f, 0.333333312, -0.24999997, 0.200007157, -0.166678023, 0.142490576, -0.124256873,
-                                 0.116854199, -0.114797338, 0.0697161144);
+  const Floats rest = polynomial(f, {0.333333312, -0.24999997, 0.200007157, -0.166678023, 0.142490576, -0.124256873,
+                                     0.116854199, -0.114797338, 0.0697161144});
   const Floats square = f * f;
   return fma(n, Floats(0.693359375), fnma(Floats(0.5), square, fma(square * f, rest, n * Floats(-2.12194442e-4))) + f);
 }
@@ -155,9 +160,7 @@ HWY_INLINE Floats log1p_unit(Floats z) {
 }
 
 HWY_INLINE Floats tanh(Floats x) {
-  const Floats a = clamp(abs(x), 0, 20);
-  const Reduced s = reduce(a + a);
-  const Floats scale = scaled(Floats(1), s.n), t = fma(scale, exp_minus_one(s.r), scale - Floats(1));
+  const Floats a = clamp(abs(x), 0, 20), t = expm1_near(a + a);
   return with_sign_of(t / (t + Floats(2)), x);
 }
 
@@ -174,10 +177,10 @@ HWY_INLINE Floats softplus(Floats x) {
 // A polynomial in x^2 near 0, one in the exponent of 1 - e^-g beyond.
 HWY_INLINE Floats erf(Floats x) {
   const Floats s = x * x, a = abs(x), t = clamp(a, 0, 4);
-  const Floats near = x * polynomial(s, 1.12837917, -0.376126385, 0.112837825, -0.0268654307, 0.00522103181,
-                                     -0.00084840804, 0.00011265959, -9.66704437e-06);
-  const Floats g = polynomial(t, -0.000320138053, 1.13023343, 0.631826052, 0.110080083, -0.026421136, 0.0047595963,
-                              -0.000596805626, 4.60580428e-05, -1.63715142e-06);
+  const Floats near = x * polynomial(s, {1.12837917, -0.376126385, 0.112837825, -0.0268654307, 0.00522103181,
+                                         -0.00084840804, 0.00011265959, -9.66704437e-06});
+  const Floats g = polynomial(t, {-0.000320138053, 1.13023343, 0.631826052, 0.110080083, -0.026421136, 0.0047595963,
+                                  -0.000596805626, 4.60580428e-05, -1.63715142e-06});
   const Floats far = with_sign_of(Floats(1) - exp(-g), x);
   return where(gt(Floats(1), a), near, where(eq(x, x), far, x));
 }
@@ -193,41 +196,38 @@ HWY_INLINE Floats gelu_tanh_derivative(Floats x) {
 // x = n pi / 2 + r: sine and cosine of r, and n. Exact while n times the first part of pi / 2 is: with a fused
 // multiply-add, far beyond kLargestAngle. Larger angles go to the library.
 constexpr double kLargestAngle = HWY_NATIVE_FMA ? 30000 : 0;
-struct Turned {
-  Floats sine, cosine;
-  hn::Vec<DI> n;
-  Bools too_large;
-};
-HWY_INLINE Turned turn(Floats x) {
-  const Nearest n = nearest(x, 0.636619772);
-  Floats r = fnma(n.n, Floats(1.57079637), x);
-  r = fnma(n.n, Floats(-4.37113883e-08), r);
-  r = fnma(n.n, Floats(-1.71512451e-15), r);
+HWY_INLINE hn::Vec<DI> turn(Floats x, Floats& sine, Floats& cosine) {
+  const Floats turns = shifted(x, 0.636619772), n = whole(turns);
+  const Floats r = fnma(n, Floats(-1.71512451e-15), fnma(n, Floats(-4.37113883e-08), fnma(n, Floats(1.57079637), x)));
   const Floats s = r * r;
-  const Floats sine = fma(r * s, polynomial(s, -0.16666664650292085, 0.00833274593638056, -0.0001958738706847972), r);
-  const Floats cosine = fma(
-      s * s, polynomial(s, 0.0416666666643024, -0.0013888887664715074, 2.4800596436288507e-05, -2.730044869151093e-07),
-      fnma(Floats(0.5), s, Floats(1)));
-  return {sine, cosine, n.bits.v, gt(abs(x), Floats(kLargestAngle))};
+  sine = fma(r * s, polynomial(s, {-0.16666664650292085, 0.00833274593638056, -0.0001958738706847972}), r);
+  cosine =
+      fma(s * s,
+          polynomial(s, {0.0416666666643024, -0.0013888887664715074, 2.4800596436288507e-05, -2.730044869151093e-07}),
+          fnma(Floats(0.5), s, Floats(1)));
+  return bits_of(turns).v;
 }
+HWY_INLINE Bools too_large(Floats x) { return gt(abs(x), Floats(kLargestAngle)); }
 HWY_INLINE Bools has_bit(hn::Vec<DI> n, int bit) { return {hn::RebindMask(D(), hn::TestBit(n, hn::Set(DI(), bit)))}; }
-HWY_INLINE Floats negative_where(Bools c, Floats x) { return where(c, -x, x); }
 HWY_INLINE Floats sin(Floats x) {
-  const Turned t = turn(x);
-  const Floats v = negative_where(has_bit(t.n, 2), where(has_bit(t.n, 1), t.cosine, t.sine));
-  return mend(where(eq(x, Floats()), x, v), t.too_large, x, x, [](float a, float) { return std::sin(a); });
+  Floats sine, cosine;
+  const auto n = turn(x, sine, cosine);
+  const Floats v = where(has_bit(n, 1), cosine, sine);
+  return mend(where(eq(x, Floats()), x, where(has_bit(n, 2), -v, v)), too_large(x), x, x,
+              [](float a, float) { return std::sin(a); });
 }
 HWY_INLINE Floats cos(Floats x) {
-  const Turned t = turn(x);
-  const auto next = hn::Add(t.n, hn::Set(DI(), 1));
-  const Floats v = negative_where(has_bit(next, 2), where(has_bit(t.n, 1), t.sine, t.cosine));
-  return mend(v, t.too_large, x, x, [](float a, float) { return std::cos(a); });
+  Floats sine, cosine;
+  const auto n = turn(x, sine, cosine);
+  const Floats v = where(has_bit(n, 1), sine, cosine);
+  return mend(where(has_bit(hn::Add(n, hn::Set(DI(), 1)), 2), -v, v), too_large(x), x, x,
+              [](float a, float) { return std::cos(a); });
 }
 HWY_INLINE Floats tan(Floats x) {
-  const Turned t = turn(x);
-  const Bools odd = has_bit(t.n, 1);
-  const Floats v = where(odd, -t.cosine, t.sine) / where(odd, t.sine, t.cosine);
-  return mend(where(eq(x, Floats()), x, v), t.too_large, x, x, [](float a, float) { return std::tan(a); });
+  Floats sine, cosine;
+  const Bools odd = has_bit(turn(x, sine, cosine), 1);
+  const Floats v = where(odd, -cosine, sine) / where(odd, sine, cosine);
+  return mend(where(eq(x, Floats()), x, v), too_large(x), x, x, [](float a, float) { return std::tan(a); });
 }
 
 #if HWY_HAVE_FLOAT64 && HWY_TARGET != HWY_SCALAR

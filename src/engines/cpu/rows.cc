@@ -1,20 +1,24 @@
-// Evaluates a Rows region. The domain's dims are sorted by memory order and merged where every tensor allows it; one of
-// them becomes the lane dim, along which whole blocks are computed at once. The others are loops.
+// Evaluates a Rows region, walking its domain as rows_space.h says: blocks of lanes, loops around them.
 //
-// An outer block is one row, or up to kLanes rows side by side when the lane dim is not reduced. For it, pass p folds
-// the reductions that p others precede; values that depend on the outer dims only are computed once between the passes.
-// All stores happen in the last pass, after every load of the same block: outputs may overwrite inputs element by
-// element.
+// An outer block is one row, or up to kRowLanes rows side by side when the lane dim is not reduced. For it, pass p
+// folds the reductions that p others precede; values that depend on the outer dims only are computed once between the
+// passes. All stores happen in the last pass, after every load of the same block: outputs may overwrite inputs element
+// by element. Costly values of a row that a later pass needs again are kept, if they are few enough for the cache.
 //
-// With few rows of many elements a pass is cut into chunks, whose partial results are joined in order. Work is cut by
-// shape alone, so results do not depend on the number of threads.
+// With few rows of many elements a pass is cut into chunks, whose partial results are joined in order. Side reductions
+// fold into an array per task, joined in order at the end. Work is cut by shape alone, so results do not depend on the
+// number of threads.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <numeric>
 
+#include "base/numeric_rows.h"
+#include "base/numeric_types.h"
 #include "base/thread_pool.h"
 #include "engines/cpu/kernel.h"
+#include "engines/cpu/rows_space.h"
 
 namespace tilewright::cpu {
 namespace {
@@ -22,54 +26,6 @@ namespace {
 using fuse::Instr;
 using fuse::PwOp;
 using fuse::PwProgram;
-
-struct Loop {
-  int64_t extent = 1;
-  bool inner = false;
-  Dims stride;  // per access
-};
-
-// The domain's dims as loops, slowest first, outer ones before inner ones.
-std::vector<Loop> make_loops(const PwProgram& p) {
-  // The layout to follow: that of the store (else load) that varies along most dims.
-  int primary = -1;
-  int64_t best = -1;
-  for (const Instr& i : p.code) {
-    if (i.op != PwOp::Store && i.op != PwOp::Load) continue;
-    const Dims& s = p.access[size_t(i.access)].stride;
-    int64_t reach = 1;
-    for (size_t d = 0; d < s.size(); ++d)
-      if (s[d] != 0) reach *= p.domain[d];
-    const int64_t score = 2 * reach + (i.op == PwOp::Store);
-    if (score > best) best = score, primary = i.access;
-  }
-  std::vector<size_t> order;
-  for (size_t d = 0; d < p.domain.size(); ++d)
-    if (p.domain[d] != 1) order.push_back(d);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    const bool ia = p.inner >> a & 1, ib = p.inner >> b & 1;
-    if (ia != ib) return ib;
-    if (primary < 0) return false;
-    const Dims& s = p.access[size_t(primary)].stride;
-    return std::abs(s[a]) > std::abs(s[b]);
-  });
-  std::vector<Loop> loops;
-  for (size_t d : order) {
-    Loop l;
-    l.extent = p.domain[d];
-    l.inner = p.inner >> d & 1;
-    for (const fuse::Access& a : p.access) l.stride.push_back(a.stride[d]);
-    bool merges = !loops.empty() && loops.back().inner == l.inner;
-    for (size_t a = 0; merges && a < l.stride.size(); ++a) merges = loops.back().stride[a] == l.stride[a] * l.extent;
-    if (merges) {
-      loops.back().extent *= l.extent;
-      loops.back().stride = l.stride;
-    } else {
-      loops.push_back(l);
-    }
-  }
-  return loops;
-}
 
 // Walks loops in order, keeping the offset of every access.
 struct Cursor {
@@ -103,83 +59,69 @@ struct Once {
 
 constexpr int64_t kTaskElements = 16 * 1024;  // work worth handing to another thread
 constexpr int64_t kManyTasks = 64;
+constexpr int64_t kKeptBytes = 128 * 1024;  // of a row's values: half of a usual second-level cache
+constexpr int64_t kPitch = kRowLanes + 16;  // of buffers: apart from each other's cache sets
+constexpr int64_t kJoined = 1024;           // results of side reductions that a task joins
+
+// Results that do not fit the last-level cache beside what they are made of are stored past it.
+int64_t streamed_bytes() {
+  static const int64_t bytes = [] {
+    int64_t kib = 0;  // sysconf multiplies the size by the processors that share the cache
+    std::ifstream("/sys/devices/system/cpu/cpu0/cache/index3/size") >> kib;
+    return (kib > 0 ? kib << 10 : int64_t(32) << 20) / 2;
+  }();
+  return bytes;
+}
+
+// What computing a value again costs, in plain operations.
+int cost_of(const PwProgram& p, int id, int64_t lane_stride) {
+  const Instr& i = p.code[size_t(id)];
+  if (i.op == PwOp::Load) return lane_stride == 1 ? 0 : 4;
+  if (i.op != PwOp::Pointwise) return 1;
+  switch (i.mode) {
+    case PointwiseMode_t::ADD:
+    case PointwiseMode_t::SUB:
+    case PointwiseMode_t::MUL:
+    case PointwiseMode_t::ADD_SQUARE:
+    case PointwiseMode_t::MAX:
+    case PointwiseMode_t::MIN:
+    case PointwiseMode_t::ABS:
+    case PointwiseMode_t::NEG:
+    case PointwiseMode_t::IDENTITY:
+    case PointwiseMode_t::RELU_FWD:
+    case PointwiseMode_t::RELU_BWD: return 1;
+    default: return 5;
+  }
+}
+constexpr int kCostly = 4;
 
 template <class T>
 class Rows : public Kernel {
  public:
-  explicit Rows(const fuse::Region& region) : program_(region.program) {
-    TW_CHECK(program_.access.size() <= size_t(kMaxAccesses));
-    make_space();
-    make_lists();
-    cut();
-  }
+  explicit Rows(const fuse::Region& region) : Rows(region.side, make_row_space(region.program, region.side)) {}
 
-  int64_t scratch_bytes() const override {
-    if (chunks_ == 1) return 0;
-    return int64_t(sizeof(double)) * outer_blocks_ * int64_t(reduces_.size()) * width_ * (chunks_ + 1);
-  }
+  int64_t scratch_bytes() const override { return (fold_scratch_ + side_scratch_) * int64_t(sizeof(double)); }
 
   void run(const Memory& memory, char* scratch) const override {
-    if (empty_) return;
     void* base[kMaxAccesses];
     for (size_t a = 0; a < program_.access.size(); ++a)
       base[a] = program_.access[a].tensor == ir::kNone ? nullptr : memory.root(program_.access[a].tensor);
-    if (chunks_ == 1) {
-      parallel_for((outer_blocks_ + group_ - 1) / group_, [&](int64_t task) {
-        Task t(*this, memory, base);
-        const int64_t end = std::min(outer_blocks_, (task + 1) * group_);
-        for (int64_t block = task * group_; block < end; ++block) {
-          t.begin(block);
-          for (int p = 0; p <= depth_; ++p) {
-            t.outer_values(p);
-            t.start_folds(p);
-            t.inner_pass(p, 0, inner_steps_);
-            t.finish_folds(p);
-          }
-          t.outer_stores();
-        }
-      });
-      return;
-    }
-    const int64_t row = int64_t(reduces_.size()) * width_;  // doubles of one block's reductions
-    double* const results = reinterpret_cast<double*>(scratch);
-    double* const partial = results + outer_blocks_ * row;
-    for (int p = 0; p <= depth_; ++p) {
-      const int64_t chunks = inner_[size_t(p)].empty() ? 1 : chunks_;
-      parallel_for(outer_blocks_ * chunks, [&](int64_t task) {
-        const int64_t block = task / chunks, chunk = task % chunks;
-        Task t(*this, memory, base);
-        t.begin(block);
-        for (int q = 0; q < p; ++q) {
-          t.outer_values(q);
-          t.set_folds(q, results + block * row);
-        }
-        t.outer_values(p);
-        t.start_folds(p);
-        t.inner_pass(p, inner_steps_ * chunk / chunks, inner_steps_ * (chunk + 1) / chunks);
-        t.save_folds(p, partial + (block * chunks_ + chunk) * row);
-        if (p == depth_ && chunk == 0) t.outer_stores();
-      });
-      for (int64_t block = 0; block < outer_blocks_; ++block)
-        for (size_t r = 0; r < reduces_.size(); ++r) {
-          if (reduces_[r].pass != p) continue;
-          for (int64_t l = 0; l < width_; ++l) {
-            double total = fuse::reduction_start(reduces_[r].mode);
-            for (int64_t c = 0; c < chunks; ++c)
-              total = fuse::reduction_join(reduces_[r].mode, total,
-                                           partial[(block * chunks_ + c) * row + int64_t(r) * width_ + l]);
-            results[block * row + int64_t(r) * width_ + l] = total;
-          }
-        }
-    }
+    double* const folds = reinterpret_cast<double*>(scratch);
+    double* const sides = folds + fold_scratch_;
+    if (!empty_) chunks_ == 1 ? run_blocks(memory, base, sides) : run_chunks(memory, base, folds, sides);
+    for (const Side& s : sides_) join_side(s, memory, sides);
   }
 
   std::string describe() const override {
     std::string s =
         fmt::format("{} outer block{} x {} step{} of {} lanes", outer_blocks_, outer_blocks_ == 1 ? "" : "s",
-                    inner_steps_, inner_steps_ == 1 ? "" : "s", std::min(lane_.extent, lane_step_));
+                    inner_steps_, inner_steps_ == 1 ? "" : "s", block_lanes_);
+    if (space_.period) s += fmt::format(" ({} repeated)", space_.period);
     if (depth_) s += fmt::format(", {} passes", depth_ + 1);
+    if (kept_) s += fmt::format(", {} value{} of a row kept", kept_, kept_ == 1 ? "" : "s");
     if (chunks_ > 1) s += fmt::format(", {} chunks", chunks_);
+    if (!sides_.empty()) s += fmt::format(", side reductions of {} tasks", tasks_);
+    if (streams_) s += ", streaming stores";
     return s + (sizeof(T) == 8 ? ", in double" : "");
   }
 
@@ -190,6 +132,105 @@ class Rows : public Kernel {
     ReductionMode_t mode;
     int slot;
   };
+  struct Side {
+    fuse::SideReduction what;
+    int access;      // into the results of a task
+    int64_t size;    // results
+    int64_t offset;  // of all tasks' results, in the scratch
+    int pass;
+    std::vector<Loop> kept;  // of the results, slowest first; stride[0]: in the output tensor
+  };
+
+  Rows(const std::vector<fuse::SideReduction>& side, SpacedProgram&& spaced)
+      : program_(std::move(spaced.program)), space_(std::move(spaced.space)), lane_(space_.lane) {
+    TW_CHECK(program_.access.size() <= size_t(kMaxAccesses));
+    count_blocks();
+    cut(std::accumulate(spaced.side_size.begin(), spaced.side_size.end(), int64_t(0)));
+    for (size_t k = 0; k < side.size(); ++k) add_side(side[k], spaced.side_access[k], spaced.side_size[k]);
+    make_lists();
+    for (size_t a = 0; a < program_.access.size(); ++a) advance_.push_back(space_.advance(a));
+    fold_scratch_ = chunks_ == 1 ? 0 : outer_blocks_ * int64_t(reduces_.size()) * width_ * (chunks_ + 1);
+  }
+
+  // --- running
+  // --------------------------------------------------------------------------------------------------------
+  void run_blocks(const Memory& memory, void* const* base, double* sides) const {
+    parallel_for(tasks_, [&](int64_t task) {
+      Task t(*this, memory, base);
+      t.take_sides(sides, task);
+      for (int p = 0; p <= depth_; ++p) t.start_sides(p);
+      const int64_t end = std::min(outer_blocks_, (task + 1) * group_);
+      for (int64_t block = task * group_; block < end; ++block) {
+        t.begin(block);
+        for (int p = 0; p <= depth_; ++p) {
+          t.outer_values(p);
+          t.start_folds(p);
+          t.inner_pass(p, 0, inner_steps_);
+          t.finish_folds(p);
+        }
+        t.outer_stores();
+      }
+      if (streams_) flush_streams();
+    });
+  }
+
+  void run_chunks(const Memory& memory, void* const* base, double* results, double* sides) const {
+    const int64_t row = int64_t(reduces_.size()) * width_;  // doubles of one block's reductions
+    double* const partial = results + outer_blocks_ * row;
+    for (int p = 0; p <= depth_; ++p) {
+      parallel_for(tasks_, [&](int64_t task) {
+        const int64_t block = task / chunks_, chunk = task % chunks_;
+        Task t(*this, memory, base);
+        t.take_sides(sides, task);
+        t.start_sides(p);
+        t.begin(block);
+        for (int q = 0; q < p; ++q) {
+          t.outer_values(q);
+          t.set_folds(q, results + block * row);
+        }
+        t.outer_values(p);
+        t.start_folds(p);
+        t.inner_pass(p, inner_steps_ * chunk / chunks_, inner_steps_ * (chunk + 1) / chunks_);
+        t.save_folds(p, partial + task * row);
+        if (p == depth_ && chunk == 0) t.outer_stores();
+        if (streams_) flush_streams();
+      });
+      for (int64_t block = 0; block < outer_blocks_; ++block)
+        for (size_t r = 0; r < reduces_.size(); ++r) {
+          if (reduces_[r].pass != p) continue;
+          for (int64_t l = 0; l < width_; ++l) {
+            double total = fuse::reduction_start(reduces_[r].mode);
+            for (int64_t c = 0; c < chunks_; ++c)
+              total = fuse::reduction_join(reduces_[r].mode, total,
+                                           partial[(block * chunks_ + c) * row + int64_t(r) * width_ + l]);
+            results[block * row + int64_t(r) * width_ + l] = total;
+          }
+        }
+    }
+  }
+
+  // Joins the tasks' results in order, and stores.
+  void join_side(const Side& s, const Memory& memory, const double* scratch) const {
+    const ReductionMode_t mode = s.what.mode;
+    void* const to = memory.root(s.what.out.tensor);
+    parallel_for((s.size + kJoined - 1) / kJoined, [&](int64_t part) {
+      double total[kJoined];
+      const int64_t first = part * kJoined, n = std::min(kJoined, s.size - first);
+      std::fill_n(total, n, fuse::reduction_start(mode));
+      for (int64_t task = 0; task < (empty_ ? 0 : tasks_); ++task) {
+        const double* const from = scratch + s.offset + task * s.size + first;
+        if (fuse::reduction_is_sum(mode))
+          for (int64_t i = 0; i < n; ++i) total[i] += from[i];
+        else
+          for (int64_t i = 0; i < n; ++i) total[i] = fuse::reduction_join(mode, total[i], from[i]);
+      }
+      int64_t at = s.what.out.offset;
+      Cursor cursor{&s.kept, {}};
+      cursor.seek(first, &at, 1);
+      for (int64_t i = 0; i < n; ++i, cursor.next(&at, 1))
+        store_element(to, s.what.out.type, at, fuse::reduction_finish(mode, total[i], s.what.count));
+    });
+  }
 
   // What one thread needs for one task.
   class Task {
@@ -201,7 +242,10 @@ class Rows : public Kernel {
       cut(cutter);
       frame_.memory = base;
       frame_.tensors = &memory;
-      frame_.n = kLanes;
+      frame_.n = k_.block_lanes_;
+      frame_.pitch = kPitch;
+      frame_.period = k_.space_.period;
+      frame_.row_steps = k_.inner_steps_;
       frame_.offset = offset_;
       frame_.lane_stride = k_.lane_.stride.data();
       frame_.store_lanes = store_lanes_;
@@ -209,73 +253,86 @@ class Rows : public Kernel {
     }
 
     void begin(int64_t block) {
-      const size_t accesses = k_.program_.access.size();
-      for (size_t a = 0; a < accesses; ++a) outer_offset_[a] = k_.program_.access[a].offset;
-      const int64_t lane_blocks = k_.lane_.inner ? 1 : k_.lane_blocks_;
-      const int64_t outer = k_.outer_blocks_ / lane_blocks;
-      outer_.loops = &k_.outer_loops_;
-      outer_.seek(k_.lanes_slowest_ ? block % outer : block / lane_blocks, outer_offset_, accesses);
-      outer_lane_ = (k_.lanes_slowest_ ? block / outer : block % lane_blocks) * k_.lane_step_;
-      if (!k_.lane_.inner)
-        for (size_t a = 0; a < accesses; ++a) outer_offset_[a] += outer_lane_ * k_.lane_.stride[a];
-      outer_n_ = k_.lane_.inner ? 1 : std::min<int64_t>(k_.lane_step_, k_.lane_.extent - outer_lane_);
-      std::copy_n(outer_offset_, accesses, offset_);
+      if (block == located_) {
+        std::swap(outer_, next_);
+        std::swap(outer_offset_, next_offset_);
+      } else {
+        locate(block, outer_, outer_offset_);
+      }
+      outer_lane_ = outer_lane_of(block);
+      outer_n_ = k_.lane_.inner ? 1 : std::min<int64_t>(k_.space_.lane_step, k_.lane_.extent - outer_lane_);
+      located_ = k_.fetched_.empty() || block + 1 == k_.outer_blocks_ ? -1 : block + 1;
+      if (located_ >= 0) locate(located_, next_, next_offset_);
     }
 
     void outer_values(int p) {
       frame_.n = outer_n_;
       std::copy_n(outer_offset_, k_.program_.access.size(), offset_);
       run_ops(k_.outer_[size_t(p)], frame_);
-      for (const auto& [id, slot] : k_.spread_values_[size_t(p)]) spread(id, slot, frame_.value[id][0]);
+      for (const auto& [id, slot] : k_.spread_values_[size_t(p)]) spread(id, slot, frame_.value[id]);
     }
 
     void start_folds(int p) {
       for (size_t r = 0; r < k_.reduces_.size(); ++r)
         if (k_.reduces_[r].pass == p)
-          std::fill_n(total_ + int64_t(r) * k_.width_, k_.width_, fuse::reduction_start(k_.reduces_[r].mode));
+          std::fill_n(total_ + int64_t(r) * k_.total_lanes_, k_.total_lanes_,
+                      fuse::reduction_start(k_.reduces_[r].mode));
+    }
+
+    void take_sides(double* scratch, int64_t task) {
+      for (size_t s = 0; s < k_.sides_.size(); ++s) side_[s] = scratch + k_.sides_[s].offset + task * k_.sides_[s].size;
+    }
+    void start_sides(int p) {
+      for (size_t s = 0; s < k_.sides_.size(); ++s)
+        if (k_.sides_[s].pass == p)
+          std::fill_n(side_[s], k_.sides_[s].size, fuse::reduction_start(k_.sides_[s].what.mode));
     }
 
     void inner_pass(int p, int64_t from, int64_t to) {
       const BlockOps<T>& ops = k_.inner_[size_t(p)];
-      const std::vector<int>& folds = k_.folds_[size_t(p)];
-      if (from >= to || (ops.empty() && folds.empty())) return;
+      if (from >= to || k_.idle_[size_t(p)]) return;
       const size_t accesses = k_.program_.access.size();
-      const LaneOps<T>& lanes = lane_ops<T>();
       const int64_t lane_blocks = k_.lane_.inner ? k_.lane_blocks_ : 1;
       std::copy_n(outer_offset_, accesses, offset_);
-      Cursor cursor{&k_.inner_loops_, {}};
+      Cursor cursor{&k_.space_.inner, {}};
       cursor.seek(from / lane_blocks, offset_, accesses);
-      int64_t lane = from % lane_blocks * kLanes;
+      int64_t lane = from % lane_blocks * k_.space_.lane_step;
       if (k_.lane_.inner)
-        for (size_t a = 0; a < accesses; ++a) offset_[a] += lane * k_.lane_.stride[a];
+        for (size_t a = 0; a < accesses; ++a) offset_[a] += lane * k_.advance_[a];
       for (int64_t step = from; step < to; ++step) {
-        frame_.n = k_.lane_.inner ? std::min<int64_t>(kLanes, k_.lane_.extent - lane) : outer_n_;
+        frame_.step = step;
+        frame_.n = lanes_at(lane, cursor);
         set_store_lanes(k_.lane_.inner ? lane : outer_lane_, &cursor);
+        for (const auto& [id, row] : k_.recalled_[size_t(p)])
+          frame_.value[id] = frame_.rows + (int64_t(row) * k_.inner_steps_ + step) * kPitch;
         run_ops(ops, frame_);
-        for (int r : folds) {
-          const Fold& fold = k_.reduces_[size_t(r)];
-          double* const total = total_ + int64_t(r) * k_.width_;
-          const T* const x = frame_.value[fold.arg];
-          if (k_.lane_.inner) *total = lanes.fold(fold.mode, x, frame_.n, *total);
-          else lanes.fold_lanes(fold.mode, x, frame_.n, total);
-        }
+        fold(p);
+        if (p == k_.depth_ && located_ >= 0) fetch_next();
         if (k_.lane_.inner) {
-          lane += kLanes;
-          for (size_t a = 0; a < accesses; ++a) offset_[a] += kLanes * k_.lane_.stride[a];
+          lane += k_.space_.lane_step;
+          for (size_t a = 0; a < accesses; ++a) offset_[a] += k_.space_.lane_step * k_.advance_[a];
           if (lane < k_.lane_.extent) continue;
-          for (size_t a = 0; a < accesses; ++a) offset_[a] -= lane * k_.lane_.stride[a];
+          for (size_t a = 0; a < accesses; ++a) offset_[a] -= lane * k_.advance_[a];
           lane = 0;
         }
         cursor.next(offset_, accesses);
       }
+      // Repeated lanes hold parts of the same results.
+      if (k_.total_lanes_ > k_.width_)
+        for (int r : k_.folds_[size_t(p)]) {
+          double* const total = total_ + int64_t(r) * k_.total_lanes_;
+          for (int64_t l = k_.space_.period; l < k_.total_lanes_; ++l)
+            total[l % k_.space_.period] =
+                fuse::reduction_join(k_.reduces_[size_t(r)].mode, total[l % k_.space_.period], total[l]);
+        }
     }
 
     void finish_folds(int p) {
-      for (int r : k_.folds_[size_t(p)]) set_value(k_.reduces_[size_t(r)], total_ + int64_t(r) * k_.width_);
+      for (int r : k_.folds_[size_t(p)]) set_value(k_.reduces_[size_t(r)], total_ + int64_t(r) * k_.total_lanes_);
     }
     void save_folds(int p, double* to) const {
       for (int r : k_.folds_[size_t(p)])
-        std::copy_n(total_ + int64_t(r) * k_.width_, k_.width_, to + int64_t(r) * k_.width_);
+        std::copy_n(total_ + int64_t(r) * k_.total_lanes_, k_.width_, to + int64_t(r) * k_.width_);
     }
     void set_folds(int p, const double* from) {
       for (int r : k_.folds_[size_t(p)]) set_value(k_.reduces_[size_t(r)], from + int64_t(r) * k_.width_);
@@ -293,25 +350,89 @@ class Rows : public Kernel {
     void cut(Cutter& c) {
       const int64_t accesses = int64_t(k_.program_.access.size());
       frame_.value = c.template take<const T*>(int64_t(k_.program_.code.size()));
-      frame_.buffers = c.template take<T>(int64_t(k_.slots_) * kLanes);
+      frame_.buffers = c.template take<T>(int64_t(k_.slots_) * kPitch);
+      frame_.rows = c.template take<T>(k_.kept_ * k_.inner_steps_ * kPitch);
       offset_ = c.template take<int64_t>(accesses);
       outer_offset_ = c.template take<int64_t>(accesses);
+      next_offset_ = c.template take<int64_t>(accesses);
       store_lanes_ = c.template take<int64_t>(accesses);
-      total_ = c.template take<double>(int64_t(k_.reduces_.size()) * k_.width_);
+      total_ = c.template take<double>(int64_t(k_.reduces_.size()) * k_.total_lanes_);
+      side_ = c.template take<double*>(int64_t(k_.sides_.size()));
     }
 
-    void spread(int id, int slot, T v) {
-      T* const out = frame_.buffers + int64_t(slot) * kLanes;
-      lane_ops<T>().fill(out, v, k_.spread_);
+    int64_t outer_lane_of(int64_t block) const {
+      if (k_.lane_.inner) return 0;
+      return (k_.space_.lanes_slowest ? block / (k_.outer_blocks_ / k_.lane_blocks_) : block % k_.lane_blocks_) *
+             k_.space_.lane_step;
+    }
+    void locate(int64_t block, Cursor& cursor, int64_t* offset) const {
+      const size_t accesses = k_.program_.access.size();
+      const int64_t lane = outer_lane_of(block), lane_blocks = k_.lane_.inner ? 1 : k_.lane_blocks_;
+      for (size_t a = 0; a < accesses; ++a) offset[a] = k_.program_.access[a].offset + lane * k_.advance_[a];
+      cursor.loops = &k_.space_.outer;
+      cursor.seek(k_.space_.lanes_slowest ? block % (k_.outer_blocks_ / lane_blocks) : block / lane_blocks, offset,
+                  accesses);
+    }
+
+    int64_t lanes_at(int64_t lane, const Cursor& cursor) const {
+      const RowSpace& s = k_.space_;
+      if (k_.lane_.inner) return std::min<int64_t>(s.lane_step, k_.lane_.extent - lane);
+      if (s.repeats == 1) return outer_n_;
+      return outer_n_ * std::min(s.repeats, s.repeated_extent - cursor.index[s.inner.size() - 1] * s.repeats);
+    }
+
+    void fold(int p) {
+      const LaneOps<T>& lanes = lane_ops<T>();
+      for (int r : k_.folds_[size_t(p)]) {
+        const Fold& fold = k_.reduces_[size_t(r)];
+        double* const total = total_ + int64_t(r) * k_.total_lanes_;
+        const T* const x = frame_.value[fold.arg];
+        if (k_.lane_.inner) *total = lanes.fold(fold.mode, x, frame_.n, *total);
+        else lanes.fold_lanes(fold.mode, x, frame_.n, total);
+      }
+      for (size_t k = 0; k < k_.sides_.size(); ++k) {
+        const Side& s = k_.sides_[k];
+        if (s.pass != p) continue;
+        const T* const x = frame_.value[s.what.value];
+        double* const total = side_[k] + offset_[s.access];
+        const int64_t stride = k_.lane_.stride[size_t(s.access)];
+        if (stride == 0 && !k_.space_.periodic[size_t(s.access)]) {
+          *total = lanes.fold(s.what.mode, x, frame_.n, *total);
+          continue;
+        }
+        const int64_t run = k_.space_.periodic[size_t(s.access)] ? k_.space_.period : frame_.n;
+        for (int64_t i = 0; i < frame_.n; i += run)
+          if (stride == 1) lanes.fold_lanes(s.what.mode, x + i, std::min(run, frame_.n - i), total);
+          else
+            for (int64_t l = 0; l < run; ++l)
+              total[l * stride] = lanes.fold(s.what.mode, x + i + l, 1, total[l * stride]);
+      }
+    }
+
+    // The same place of the next block, into the second-level cache.
+    void fetch_next() const {
+      for (const auto& [access, size] : k_.fetched_) {
+        const char* const from = static_cast<const char*>(frame_.memory[access]) +
+                                 (offset_[access] - outer_offset_[access] + next_offset_[access]) * size;
+        for (int64_t i = 0; i < frame_.n * size; i += 64) __builtin_prefetch(from + i, 0, 2);
+      }
+    }
+
+    void spread(int id, int slot, const T* v) {
+      T* const out = frame_.buffers + int64_t(slot) * kPitch;
+      if (k_.lane_.inner) lane_ops<T>().fill(out, *v, k_.block_lanes_);
+      else
+        for (int64_t i = 0; i < k_.block_lanes_; i += outer_n_)
+          if (out + i != v) std::copy_n(v, outer_n_, out + i);
       frame_.value[id] = out;
     }
 
     void set_value(const Fold& fold, const double* total) {
       const int64_t count = k_.count_;
-      if (k_.lane_.inner) return spread(fold.id, fold.slot, T(fuse::reduction_finish(fold.mode, *total, count)));
-      T* const out = frame_.buffers + int64_t(fold.slot) * kLanes;
+      T* const out = frame_.buffers + int64_t(fold.slot) * kPitch;
       for (int64_t l = 0; l < outer_n_; ++l) out[l] = T(fuse::reduction_finish(fold.mode, total[l], count));
       frame_.value[fold.id] = out;
+      if (k_.lane_.inner || k_.space_.repeats > 1) spread(fold.id, fold.slot, out);
     }
 
     // inner: null for stores that run once per outer block.
@@ -329,46 +450,60 @@ class Rows : public Kernel {
 
     const Rows& k_;
     Frame<T> frame_;
-    Cursor outer_;
-    int64_t *offset_, *outer_offset_, *store_lanes_;
-    int64_t outer_lane_ = 0, outer_n_ = 1;
+    Cursor outer_, next_;
+    int64_t *offset_, *outer_offset_, *next_offset_, *store_lanes_;
+    int64_t outer_lane_ = 0, outer_n_ = 1, located_ = -1;
     double* total_;
+    double** side_;
   };
 
-  void make_space() {
+  // --- making
+  // ---------------------------------------------------------------------------------------------------------
+  void count_blocks() {
     depth_ = program_.depth();
     count_ = program_.inner_size();
-    std::vector<Loop> loops = make_loops(program_);
-    empty_ = false;
-    for (const Loop& l : loops) empty_ |= l.extent == 0 && !l.inner;
-    const double ops = double(program_.code.size());
-    double best = 0;
-    size_t lane = loops.size();
-    for (size_t d = 0; d < loops.size(); ++d) {
-      const double n = double(std::clamp<int64_t>(loops[d].extent, 1, kLanes));
-      double cost = 0.2 * ops + (8 * ops + 20) / n;
-      for (int64_t s : loops[d].stride) cost += lane_cost(s);
-      if (lane == loops.size() || cost < best) best = cost, lane = d;
-    }
-    lane_.stride.assign(program_.access.size(), 0);
-    if (lane < loops.size()) {
-      lane_ = loops[lane];
-      loops.erase(loops.begin() + int64_t(lane));
-    }
-    for (const Loop& l : loops) (l.inner ? inner_loops_ : outer_loops_).push_back(l);
-    // A transposed access: its lanes lie a cache line or more apart, and the next ones along another loop share those
-    // lines. Short blocks of lanes with that loop inside them use each line up while it is in the cache.
-    const size_t last = outer_loops_.empty() ? 0 : outer_loops_.size() - 1;
-    for (size_t a = 0; a < program_.access.size() && !lane_.inner && !outer_loops_.empty(); ++a)
-      lanes_slowest_ |= std::abs(lane_.stride[a]) >= 16 && std::abs(outer_loops_[last].stride[a]) == 1;
-    if (lanes_slowest_) lane_step_ = kLanes / 4;
-    lane_blocks_ = (lane_.extent + lane_step_ - 1) / lane_step_;
+    for (size_t d = 0; d < program_.domain.size(); ++d) empty_ |= program_.domain[d] == 0 && !(program_.inner >> d & 1);
+    lane_blocks_ = (lane_.extent + space_.lane_step - 1) / space_.lane_step;
     outer_blocks_ = lane_.inner ? 1 : lane_blocks_;
-    for (const Loop& l : outer_loops_) outer_blocks_ *= l.extent;
+    for (const Loop& l : space_.outer) outer_blocks_ *= l.extent;
     inner_steps_ = lane_.inner ? lane_blocks_ : 1;
-    for (const Loop& l : inner_loops_) inner_steps_ *= l.extent;
-    width_ = lane_.inner ? 1 : kLanes;
-    spread_ = std::clamp<int64_t>(lane_.extent, 1, kLanes);
+    for (const Loop& l : space_.inner) inner_steps_ *= l.extent;
+    block_lanes_ = std::clamp<int64_t>(lane_.extent, 1, space_.lane_step) * space_.repeats;
+    width_ = lane_.inner ? 1 : std::clamp<int64_t>(lane_.extent, 1, space_.lane_step);
+    total_lanes_ = lane_.inner ? 1 : block_lanes_;
+  }
+
+  void cut(int64_t side_results) {
+    const int64_t lanes = std::clamp<int64_t>(lane_.extent, 1, space_.lane_step);
+    const int64_t per_block = std::max<int64_t>(1, inner_steps_ * lanes * space_.repeats);
+    group_ = std::max<int64_t>(1, kTaskElements / per_block);
+    if (program_.inner == 0) {
+      chunks_ = std::clamp<int64_t>(outer_blocks_ == 1 ? per_block / kTaskElements : 1, 1,
+                                    std::max<int64_t>(1, inner_steps_));
+    } else if (depth_ > 0 && outer_blocks_ < kManyTasks && per_block >= 4 * kTaskElements) {
+      const int64_t wanted =
+          std::min((kManyTasks + outer_blocks_ - 1) / std::max<int64_t>(1, outer_blocks_), per_block / kTaskElements);
+      chunks_ = std::clamp<int64_t>(wanted, 1, inner_steps_);
+    }
+    if (side_results > 0) {  // few enough tasks for their results to be few beside the elements
+      const int64_t all = outer_blocks_ * per_block;
+      const int64_t most = std::clamp<int64_t>(all / std::max(kTaskElements, 16 * side_results), 1, kManyTasks);
+      if (chunks_ > 1) chunks_ = std::clamp<int64_t>(most / std::max<int64_t>(1, outer_blocks_), 1, chunks_);
+      group_ = std::max(group_, (outer_blocks_ + most - 1) / most);
+    }
+    tasks_ = chunks_ > 1 ? outer_blocks_ * chunks_ : (outer_blocks_ + group_ - 1) / group_;
+  }
+
+  void add_side(const fuse::SideReduction& what, int access, int64_t size) {
+    Side s{what, access, size, side_scratch_, program_.code[size_t(what.value)].depth, {}};
+    side_scratch_ += size * tasks_;
+    std::vector<std::pair<int64_t, size_t>> by_stride;
+    for (size_t d = 0; d < program_.domain.size(); ++d)
+      if (const int64_t stride = program_.access[size_t(access)].stride[d]; stride > 0)
+        by_stride.push_back({stride, d});
+    std::sort(by_stride.rbegin(), by_stride.rend());
+    for (const auto& [stride, d] : by_stride) s.kept.push_back({program_.domain[d], false, {what.out.stride[d]}});
+    sides_.push_back(std::move(s));
   }
 
   void make_lists() {
@@ -383,6 +518,8 @@ class Rows : public Kernel {
       for (int a : i.arg) uniform = uniform && (a < 0 || level[size_t(a)] == kUniform);
       level[k] = uniform ? kUniform : (map || (i.dims & program_.inner) ? kInner : kOuter);
     }
+    std::vector<bool> by_lanes(code.size());
+    for (size_t k = 0; k < code.size(); ++k) by_lanes[k] = level[k] == kInner && code[k].op != PwOp::Reduce;
     std::vector<int> uniform, stores;
     std::vector<std::vector<int>> outer(size_t(depth_) + 1), inner(size_t(depth_) + 1);
     for (size_t k = 0; k < code.size(); ++k) {
@@ -396,31 +533,93 @@ class Rows : public Kernel {
     }
     folds_.resize(size_t(depth_) + 1);
     for (size_t r = 0; r < reduces_.size(); ++r) folds_[size_t(reduces_[r].pass)].push_back(int(r));
+    recalled_.resize(size_t(depth_) + 1);
+    std::vector<int> made(code.size(), -1), row(code.size(), -1);  // the first pass that computes it; which kept row
+    const int64_t row_bytes = inner_steps_ * kPitch * int64_t(sizeof(T));
     for (int p = 0; p <= depth_; ++p) {
       std::vector<bool> wanted(code.size());
       for (int r : folds_[size_t(p)]) wanted[size_t(reduces_[size_t(r)].arg)] = true;
+      for (const Side& s : sides_)
+        if (s.pass == p) wanted[size_t(s.what.value)] = true;
       if (p == depth_)
         for (size_t k = 0; k < code.size(); ++k)
           if (code[k].op == PwOp::Store && level[k] == kInner) wanted[k] = true;
-      for (size_t k = code.size(); k-- > 0;)
-        if (wanted[k] && level[k] == kInner && code[k].op != PwOp::Reduce)
-          for (int a : code[k].arg)
-            if (a >= 0) wanted[size_t(a)] = true;
+      for (size_t k = code.size(); k-- > 0;) {
+        if (!wanted[k] || !by_lanes[k]) continue;
+        if (made[k] >= 0 && chunks_ == 1 && (row[k] >= 0 || (kept_ + 1) * row_bytes <= kKeptBytes) &&
+            recompute_cost(int(k), by_lanes) >= kCostly) {
+          if (row[k] < 0) row[k] = int(kept_++);
+          recalled_[size_t(p)].push_back({int(k), row[k]});
+          wanted[k] = false;
+          continue;
+        }
+        for (int a : code[k].arg)
+          if (a >= 0) wanted[size_t(a)] = true;
+      }
       for (size_t k = 0; k < code.size(); ++k)
-        if (wanted[k] && level[k] == kInner && code[k].op != PwOp::Reduce) inner[size_t(p)].push_back(int(k));
+        if (wanted[k] && by_lanes[k]) {
+          inner[size_t(p)].push_back(int(k));
+          if (made[k] < 0) made[k] = p;
+        }
       // Stores last: every load of a block comes before them.
       std::stable_partition(inner[size_t(p)].begin(), inner[size_t(p)].end(),
                             [&](int k) { return code[size_t(k)].op != PwOp::Store; });
     }
     uniform_ = make_ops<T>(program_, uniform);
     outer_stores_ = make_ops<T>(program_, stores);
-    std::vector<BlockOps<T>*> kept = {&uniform_}, passing;
     for (int p = 0; p <= depth_; ++p) {
       outer_.push_back(make_ops<T>(program_, outer[size_t(p)]));
       inner_.push_back(make_ops<T>(program_, inner[size_t(p)]));
+      for (BlockOp<T>& op : inner_.back())
+        if (row[size_t(op.id)] >= 0 && made[size_t(op.id)] == p) op.kept = row[size_t(op.id)], op.copy = true;
     }
-    for (const Fold& r : reduces_)  // folded once the list is done
-      for (BlockOp<T>& op : inner_[size_t(r.pass)]) op.keep |= op.id == r.arg;
+    for (int p = 0; p <= depth_; ++p) {
+      bool idle = inner_[size_t(p)].empty() && folds_[size_t(p)].empty();
+      for (const Side& s : sides_) idle = idle && s.pass != p;
+      idle_.push_back(idle);
+    }
+    mark_memory();
+    assign_buffers();
+    list_spread_values();
+    list_stores();
+  }
+
+  // Of a value that blocks of lanes compute, what it is made of included.
+  int recompute_cost(int id, const std::vector<bool>& by_lanes) const {
+    const Instr& i = program_.code[size_t(id)];
+    int cost = cost_of(program_, id, i.access < 0 ? 1 : lane_.stride[size_t(i.access)]);
+    for (int a : i.arg)
+      if (a >= 0 && by_lanes[size_t(a)] && cost < kCostly) cost += recompute_cost(a, by_lanes);
+    return cost;
+  }
+
+  // Which accesses repeat themselves within a block, are stored past the caches, are fetched ahead.
+  void mark_memory() {
+    const auto bytes_of = [&](int access) {
+      const fuse::Access& a = program_.access[size_t(access)];
+      int64_t n = element_bits(a.type) / 8;
+      for (size_t d = 0; d < a.stride.size(); ++d)
+        if (a.stride[d] != 0) n *= program_.domain[d];
+      return n;
+    };
+    for (auto* lists : {&outer_, &inner_})
+      for (BlockOps<T>& list : *lists)
+        for (BlockOp<T>& op : list) op.periodic = op.access >= 0 && space_.periodic[size_t(op.access)];
+    for (BlockOp<T>& op : inner_.back())
+      if (op.op == PwOp::Store && lane_.stride[size_t(op.access)] == 1 && bytes_of(op.access) >= streamed_bytes())
+        streams_ = op.stream = true;
+    if (depth_ == 0 || !lane_.inner || chunks_ > 1) return;
+    for (const BlockOp<T>& op : inner_[0])
+      if (op.op == PwOp::Load && lane_.stride[size_t(op.access)] == 1 && bytes_of(op.access) >= streamed_bytes() / 8)
+        fetched_.push_back({op.access, element_bits(op.type) / 8});
+  }
+
+  void assign_buffers() {
+    const auto keep = [&](int id, int pass) {
+      for (BlockOp<T>& op : inner_[size_t(pass)]) op.keep |= op.id == id;
+    };
+    for (const Fold& r : reduces_) keep(r.arg, r.pass);  // folded once the list is done
+    for (const Side& s : sides_) keep(s.what.value, s.pass);
     // Reductions hold buffers as well: stand-ins for them take part in the assignment.
     BlockOps<T> stand_ins;
     for (const Fold& r : reduces_) {
@@ -429,64 +628,68 @@ class Rows : public Kernel {
       op.id = r.id;
       stand_ins.push_back(op);
     }
+    std::vector<BlockOps<T>*> kept = {&uniform_}, passing;
     for (auto& list : outer_) kept.push_back(&list);
     kept.push_back(&stand_ins);
     for (auto& list : inner_) passing.push_back(&list);
-    slots_ = assign_slots<T>(kept, passing, int(code.size()));
+    slots_ = assign_slots<T>(kept, passing, int(program_.code.size()));
     for (size_t r = 0; r < reduces_.size(); ++r) reduces_[r].slot = stand_ins[r].slot;
+  }
 
-    // With the lanes along a reduced dim, outer values are computed once and spread where blocks of lanes read them.
-    std::vector<bool> read_by_lanes(code.size());
+  // Outer values are computed once and spread where longer blocks of lanes read them.
+  void list_spread_values() {
+    std::vector<bool> read_by_lanes(program_.code.size());
     for (const auto& list : inner_)
       for (const BlockOp<T>& op : list)
         for (int a : op.arg)
           if (a >= 0) read_by_lanes[size_t(a)] = true;
     for (const Fold& r : reduces_) read_by_lanes[size_t(r.arg)] = true;
+    for (const Side& s : sides_) read_by_lanes[size_t(s.what.value)] = true;
     spread_values_.resize(size_t(depth_) + 1);
-    for (int p = 0; p <= depth_ && lane_.inner; ++p)
+    if (!lane_.inner && space_.repeats == 1) return;
+    for (int p = 0; p <= depth_; ++p)
       for (const BlockOp<T>& op : outer_[size_t(p)])
         if (read_by_lanes[size_t(op.id)]) spread_values_[size_t(p)].push_back({op.id, op.slot});
+  }
 
-    for (const Instr& i : code) {
+  void list_stores() {
+    for (const Instr& i : program_.code) {
       if (i.op != PwOp::Store) continue;
       Once o{i.access, false, {}, {}};
       const auto lacks = [&](const Loop& l) { return l.extent > 1 && l.stride[size_t(i.access)] == 0; };
       o.lane = lacks(lane_);
-      for (size_t d = 0; d < outer_loops_.size(); ++d)
-        if (lacks(outer_loops_[d])) o.outer.push_back(d);
-      for (size_t d = 0; d < inner_loops_.size(); ++d)
-        if (lacks(inner_loops_[d])) o.inner.push_back(d);
+      for (size_t d = 0; d < space_.outer.size(); ++d)
+        if (lacks(space_.outer[d])) o.outer.push_back(d);
+      for (size_t d = 0; d < space_.inner.size(); ++d)
+        if (lacks(space_.inner[d])) o.inner.push_back(d);
       if (o.lane || !o.outer.empty() || !o.inner.empty()) once_.push_back(o);
       else plain_stores_.push_back(i.access);
     }
   }
 
-  void cut() {
-    const int64_t lanes = std::clamp<int64_t>(lane_.extent, 1, lane_step_);
-    const int64_t per_block = std::max<int64_t>(1, inner_steps_ * lanes);
-    group_ = std::max<int64_t>(1, kTaskElements / per_block);
-    if (depth_ == 0 || outer_blocks_ >= kManyTasks || per_block < 4 * kTaskElements) return;
-    const int64_t wanted =
-        std::min((kManyTasks + outer_blocks_ - 1) / std::max<int64_t>(1, outer_blocks_), per_block / kTaskElements);
-    chunks_ = std::clamp<int64_t>(wanted, 1, inner_steps_);
-  }
-
   PwProgram program_;
-  bool empty_ = false;
+  RowSpace space_;
+  const Loop& lane_;
+  bool empty_ = false, streams_ = false;
   int depth_ = 0;
   int64_t count_ = 1;  // elements of a reduction
-  Loop lane_;
-  std::vector<Loop> outer_loops_, inner_loops_;
-  int64_t lane_blocks_ = 1, outer_blocks_ = 1, inner_steps_ = 1, width_ = 1, spread_ = 1;
-  bool lanes_slowest_ = false;
-  int64_t lane_step_ = kLanes;
-  int64_t group_ = 1, chunks_ = 1;
+  int64_t lane_blocks_ = 1, outer_blocks_ = 1, inner_steps_ = 1;
+  int64_t block_lanes_ = 1;              // of the longest block
+  int64_t width_ = 1, total_lanes_ = 1;  // results of a reduction in an outer block; those that a block folds into
+  int64_t group_ = 1, chunks_ = 1, tasks_ = 1;
+  int64_t fold_scratch_ = 0, side_scratch_ = 0;  // doubles
+  std::vector<int64_t> advance_;
   BlockOps<T> uniform_, outer_stores_;
   std::vector<BlockOps<T>> outer_, inner_;                       // by pass
   std::vector<std::vector<std::pair<int, int>>> spread_values_;  // by pass: instruction, slot
+  std::vector<std::vector<std::pair<int, int>>> recalled_;       // by pass: instruction, kept row
+  std::vector<bool> idle_;                                       // by pass: nothing to do along the inner dims
   std::vector<Fold> reduces_;
   std::vector<std::vector<int>> folds_;  // by pass: positions in reduces_
+  std::vector<Side> sides_;
+  std::vector<std::pair<int, int>> fetched_;  // accesses with element sizes
   int slots_ = 0;
+  int64_t kept_ = 0;
   std::vector<Once> once_;
   std::vector<int> plain_stores_;
 };
