@@ -31,9 +31,10 @@ def path(name, content=None):
     return file
 
 
-def call(*arguments, code=0, stdin=None, out=(), err=()):
+def call(*arguments, code=0, stdin=None, out=(), err=(), env={}):
     """Runs the tool; its standard output. Checks the exit code and texts that must appear."""
-    done = subprocess.run([tool, *arguments], input=stdin, capture_output=True, text=True, cwd=work, timeout=500)
+    done = subprocess.run([tool, *arguments], input=stdin, capture_output=True, text=True, cwd=work, timeout=500,
+                          env={**os.environ, **env})
     where = f"tilewright {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
     assert done.returncode == code, f"exit code {done.returncode}, expected {code}: {where}"
     for text in out:
@@ -66,6 +67,18 @@ def test_doctor():
     assert {"cpu", "engines", "libraries", "environment", "target"} <= set(report)
     assert any(e["name"] == "reference" and e["available"] for e in report["engines"])
     assert [l["name"] for l in report["libraries"]] == ["oneDNN", "CUDA driver", "NVRTC", "cuDNN"]
+
+
+def test_vendor():
+    """Each way of not having oneDNN is a reason with what to do about it; the other engines are not touched."""
+    for path, text in [("off", "switched off by TILEWRIGHT_ONEDNN_PATH=off"),
+                       ("/absent/libdnnl.so.2", "/absent/libdnnl.so.2: cannot open shared object file"),
+                       ("/absent/libdnnl.so.2", "apt-get install libdnnl2"),
+                       ("libm.so.6", "it has no dnnl_version")]:
+        call("doctor", out=[text], env={"TILEWRIGHT_ONEDNN_PATH": path})
+        report = json.loads(call("doctor", "--json", env={"TILEWRIGHT_ONEDNN_PATH": path}))
+        assert {e["name"]: e["available"] for e in report["engines"]} == {
+            "cpu.fused": True, "onednn": False, "reference": True}
 
 
 def test_ops():

@@ -34,6 +34,7 @@ enum AlgKind : int {
   kEltwiseGeluTanh = 0xcf,
   kEltwiseSwish = 0xdf,
   kEltwiseLog = 0xef,
+  kEltwisePow = 0x20,
   kEltwiseGeluErf = 0x30,
   kPoolingMax = 0x1ff,
   kPoolingAvgIncludePadding = 0x2ff,
