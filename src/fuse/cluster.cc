@@ -36,6 +36,11 @@ class Clustering {
       for (TensorId t : g_.nodes[i].in)
         if (t != kNone) consumers_[size_t(t)].push_back(NodeId(i));
     }
+    // Nodes that write a part of a tensor come before those that read it.
+    parts_.resize(g_.tensors.size());
+    for (size_t t = 0; t < g_.tensors.size(); ++t)
+      if (const TensorId root = f.place[t].root; root != kNone && root != TensorId(t) && producer_[t] >= 0)
+        parts_[size_t(root)].push_back(TensorId(t));
     // What reads a view reads its root.
     for (size_t t = 0; t < g_.tensors.size(); ++t) {
       const TensorId root = f.place[t].root;
@@ -44,6 +49,8 @@ class Clustering {
       of_root.insert(of_root.end(), consumers_[t].begin(), consumers_[t].end());
       viewed_[size_t(root)] = true;
     }
+    for (size_t t = 0; t < g_.tensors.size(); ++t)
+      for (TensorId part : parts_[t]) consumers_[size_t(part)] = consumers_[t];
   }
 
   std::vector<Cluster> run() {
@@ -231,12 +238,16 @@ class Clustering {
     return std::binary_search(nodes.begin(), nodes.end(), id);
   }
 
-  // Reads something of its own through a view: that would have to be in memory before the launch is over.
+  // Reads something of its own through a view, or something of which it writes a part: that would have to be in memory
+  // before the launch is over.
   bool reads_own_view(const std::vector<NodeId>& nodes) const {
     for (NodeId id : nodes)
-      for (TensorId t : g_.nodes[size_t(id)].in)
-        if (t != kNone && is_view(t) && producer_[size_t(root(t))] >= 0 && contains(nodes, producer_[size_t(root(t))]))
-          return true;
+      for (TensorId t : g_.nodes[size_t(id)].in) {
+        if (t == kNone) continue;
+        if (is_view(t) && producer_[size_t(root(t))] >= 0 && contains(nodes, producer_[size_t(root(t))])) return true;
+        for (TensorId part : parts_[size_t(root(t))])
+          if (contains(nodes, producer_[size_t(part)])) return true;
+      }
     return false;
   }
 
@@ -383,6 +394,7 @@ class Clustering {
   std::vector<NodeId> producer_;
   std::vector<std::vector<NodeId>> consumers_;  // views count as reading their root
   std::vector<bool> viewed_;
+  std::vector<std::vector<TensorId>> parts_;  // per tensor: those that nodes write into its memory
   std::vector<int> cluster_of_;
   std::vector<Cluster> clusters_;
 };

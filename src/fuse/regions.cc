@@ -368,6 +368,7 @@ FusedGraph fuse(const ir::Graph& given, const FuseOptions& options) {
     const Role role = f.graph.tensors[t].role;
     if (role == Role::Input || role == Role::Output) f.place[t].root = TensorId(t);
   }
+  lower_movement(f);
   fold_views(f);
   std::vector<Cluster> clusters = cluster_nodes(f, options);
   constexpr int kMaxCopies = 16;

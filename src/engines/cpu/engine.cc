@@ -43,7 +43,10 @@ std::unique_ptr<Kernel> make_kernel(const FusedGraph& fused, const Region& regio
     case Anchor::Attention:
       if (auto attention = cpu::make_attention(fused, region)) return attention;
       break;
-    case Anchor::Node: break;
+    case Anchor::Node:
+      if (auto pool = cpu::make_pool(fused, region)) return pool;
+      if (auto rng = cpu::make_rng(fused, region)) return rng;
+      break;
   }
   return cpu::make_node(fused, region);
 }
@@ -74,18 +77,20 @@ std::vector<Hazard> hazards(const FusedGraph& fused) {
 }
 
 // Time by the roofline of a machine of the target's kind: rough, to rank plans before they are measured.
-double estimate_ms(const FusedGraph& fused, const Target& target) {
+double estimate_ms(const Program& program, const Target& target) {
+  const FusedGraph& fused = program.fused;
   const double threads = std::max(1, target.threads);
   const double gflops = threads * (target.arch == "avx512" ? 60 : target.arch == "avx2" ? 30 : 6);
   const double gbytes = std::min(threads, 8.0) * 8;
   double ms = 0;
-  for (const Region& region : fused.regions) {
+  for (size_t k = 0; k < fused.regions.size(); ++k) {
+    const Region& region = fused.regions[k];
     double bytes = 0, flops = 0;
     for (const auto* list : {&region.reads, &region.writes})
       for (ir::TensorId t : *list) bytes += double(fused.graph.tensor(t).storage_bytes());
     for (ir::NodeId n : region.nodes) flops += ir::cost(fused.graph, fused.graph.nodes[size_t(n)]).flops;
     // A node without a fast loop runs as its reference does, about as fast as one evaluates the whole graph that way.
-    if (region.anchor == Anchor::Node) ms += 0.003 + flops / 2e6 + bytes / 1e6;
+    if (program.kernels[k]->slow()) ms += 0.003 + flops / 2e6 + bytes / 1e6;
     else ms += 0.003 + std::max(bytes / gbytes, flops / gflops) * 1e-6;
   }
   return ms;
@@ -105,13 +110,13 @@ class FusedProposal : public Proposal {
       c.config = kConfigs[k];
       c.workspace_bytes = fused.workspace_bytes;
       c.kernel_count = int(fused.regions.size());
-      c.estimated_ms = estimate_ms(fused, target_);
+      c.estimated_ms = estimate_ms(*programs_[k], target_);
       c.everything = true;
       c.notes.push_back(fmt::format("{} kernel{}", c.kernel_count, c.kernel_count == 1 ? "" : "s"));
       c.notes.push_back("deterministic");
       c.numerical_notes.push_back(NumericalNote_t::STRICT_NAN_PROP);
-      const auto slow = std::count_if(fused.regions.begin(), fused.regions.end(),
-                                      [](const Region& r) { return r.anchor == Anchor::Node; });
+      const auto slow = std::count_if(programs_[k]->kernels.begin(), programs_[k]->kernels.end(),
+                                      [](const auto& kernel) { return kernel->slow(); });
       if (slow > 0) c.notes.push_back(fmt::format("{} op{} without a fast loop", slow, slow == 1 ? "" : "s"));
       if (k > 0 && fused.text() == programs_[0]->fused.text())
         c.reasons.push_back(

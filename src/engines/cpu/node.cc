@@ -37,6 +37,7 @@ class NodeKernel : public Kernel {
   }
 
   std::string describe() const override { return "node by node, in double"; }
+  bool slow() const override { return true; }
 
  private:
   const fuse::FusedGraph& fused_;
