@@ -24,6 +24,9 @@ inline constexpr EnvironmentVariable kStrictPlans = {
 inline constexpr EnvironmentVariable kOnednnPath = {
     "TILEWRIGHT_ONEDNN_PATH", "the oneDNN library (libdnnl.so.2) to load instead of the system's; off: none"};
 
-inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify, kStrictPlans, kOnednnPath};
+inline constexpr EnvironmentVariable kTuningDb = {
+    "TILEWRIGHT_TUNING_DB", "the file of tuned plans instead of the one in the user's cache folder; off: none"};
+
+inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify, kStrictPlans, kOnednnPath, kTuningDb};
 
 }  // namespace tilewright

@@ -73,6 +73,7 @@ struct Graph::Impl {
   bool lowered = false;  // build_operation_graph done
   PlanList plans;
   std::string loaded_note;  // what deserialize had to say
+  std::string tuned_note;   // what autotune remembered, or why it could not
 
   mutable std::mutex overrides_mutex;
   mutable std::map<std::string, std::shared_ptr<const Override>> overrides;

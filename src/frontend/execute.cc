@@ -8,6 +8,7 @@
 #include "frontend/handle.h"
 #include "frontend/verify.h"
 #include "ops/reference.h"
+#include "plan/tuning_db.h"
 
 namespace tilewright {
 
@@ -253,6 +254,13 @@ Status autotune_over(Graph::Impl& impl, Handle handle, const Map& map, void* wor
   }
   if (!best) return error(error_code_t::GRAPH_EXECUTION_FAILED, "autotune: no built plan ran:\n{}", plans.why_none());
   plans.choose(*best);
+  std::vector<TunedPlan> tuned;
+  for (int64_t i = 0; i < plans.count(); ++i)
+    if (const PlanRow& row = plans.at(i); row.measured_ms)
+      tuned.push_back({row.engine->name(), row.candidate.config, *row.measured_ms});
+  const Status remembered = remember_tuned(*plans.graph(), plans.target(), tuned);
+  impl.tuned_note =
+      remembered.is_good() ? fmt::format("autotune: remembered in {}", tuning_db_path()) : remembered.err_msg;
   return {};
 }
 

@@ -233,6 +233,11 @@ std::string Graph::explain() const {
   std::string s = ir::describe(*impl_->frozen.graph);
   for (const std::string& w : impl_->frozen.warnings) s += "warning: " + w + "\n";
   if (!impl_->loaded_note.empty()) s += impl_->loaded_note + "\n";
+  if (!impl_->tuned_note.empty()) s += impl_->tuned_note + "\n";
+  if (!impl_->plans.empty()) {
+    const PlanRow& first = impl_->plans.at(0);
+    s += fmt::format("plan 0 is {}: {}\n", first.name(), fmt::join(first.candidate.notes, ", "));
+  }
   const Proposal* last = nullptr;
   for (int64_t i = 0; i < impl_->plans.count(); ++i) {
     const PlanRow& row = impl_->plans.at(i);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "plan/kernel_cache.h"
+#include "plan/tuning_db.h"
 
 namespace tilewright {
 
@@ -117,10 +118,24 @@ Status PlanList::create(std::shared_ptr<const ir::Graph> graph, const Target& ta
       if (!there) plans_.push_back(r);
     }
   };
+  const bool fresh = plans_.empty();
   for (HeurMode_t mode : modes) append(mode == HeurMode_t::FALLBACK ? everything : ordinary);
   if (plans_.empty()) append(ordinary), append(everything);  // no valid graph is refused
+  if (fresh) put_tuned_first();
   if (plans_.empty()) return error(error_code_t::HEURISTIC_QUERY_FAILED, "no engine takes this graph:\n{}", why_none());
   return {};
+}
+
+// What was fastest when this graph was tuned, here or in an earlier process, takes the first place.
+void PlanList::put_tuned_first() {
+  const auto tuned = find_tuned(*graph_, target_);
+  if (!tuned) return;
+  const auto at = std::find_if(plans_.begin(), plans_.end(), [&](const PlanRow& p) {
+    return p.engine->name() == tuned->engine && p.candidate.config == tuned->config;
+  });
+  if (at == plans_.end()) return;
+  at->candidate.notes.push_back(fmt::format("fastest when tuned: {:.3g} ms", tuned->ms));
+  std::rotate(plans_.begin(), at, at + 1);
 }
 
 Status PlanList::create_one(std::shared_ptr<const ir::Graph> graph, const Target& target, int64_t engine_id) {

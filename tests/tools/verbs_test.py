@@ -137,6 +137,27 @@ def test_tune():
     call("tune", small, "--engine", "nobody", code=1, err=["nobody"])
 
 
+def test_tuned():
+    """What tune measured is what later processes take first."""
+    small, db = path("small.json", SMALL), path("tuned.jsonl")
+    env = {"TILEWRIGHT_TUNING_DB": db}
+    before = json.loads(call("plans", small, "--json", env=env))["plans"][0]
+    call("tune", small, "--seconds", "0.01", out=[f"remembered in {db}"], env=env)
+    with open(db) as f:
+        lines = [json.loads(line) for line in f]
+    slowest = max(lines, key=lambda line: line["ms"])
+    with open(db, "a") as f:
+        f.write("not a line of ours\n" + json.dumps({**slowest, "ms": 1e-6}) + "\n")
+    first = json.loads(call("plans", small, "--json", env=env))["plans"][0]
+    assert first["name"] in (slowest["engine"], f"{slowest['engine']}[{slowest['config']}]"), (before, first)
+    call("explain", small, out=["First plan", "fastest when tuned: 1e-06 ms"], env=env)
+    call("doctor", out=[f"{db}: {len(lines) + 1} measurements, 1 lines not understood"], env=env)
+    # Without a place to write to it still tunes, and says so.
+    away = {"TILEWRIGHT_TUNING_DB": "/proc/absent/tuned.jsonl"}
+    call("tune", small, "--seconds", "0.01", out=["nothing is remembered: cannot open /proc/absent/tuned.jsonl"], env=away)
+    call("tune", small, "--seconds", "0.01", out=["nothing is remembered"], env={"TILEWRIGHT_TUNING_DB": "off"})
+
+
 def test_explain():
     call("explain", matmul, out=["Graph", "matmul", "reference", "yes"])
     report = json.loads(call("explain", matmul, "--json"))

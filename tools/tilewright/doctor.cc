@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "engines/onednn/loader.h"
 #include "plan/engine.h"
+#include "plan/tuning_db.h"
 #include "table.h"
 #include "terminal.h"
 #include "tilewright/device.h"
@@ -174,6 +175,9 @@ int doctor(const DoctorOptions& options) {
                                 {"used", false},
                                 {"install", row.install}});
     }
+    const TuningDbInfo tuned = tuning_db_info();
+    j["tuning"] = {
+        {"path", tuned.path}, {"records", tuned.records}, {"skipped", tuned.skipped}, {"problem", tuned.problem}};
     for (const EnvironmentVariable& row : variables()) {
       const char* value = row.value();
       j["environment"][row.name] = value ? ordered_json(value) : ordered_json();
@@ -228,8 +232,14 @@ int doctor(const DoctorOptions& options) {
     const char* value = row.value();
     environment.row({row.name, value ? value : "(not set)", row.meaning});
   }
-  std::cout << environment.text(2)
-            << "\nFiles: this version keeps no cache folder; plans are saved where a program saves them.\n";
+  std::cout << environment.text(2);
+
+  const TuningDbInfo tuned = tuning_db_info();
+  std::cout << '\n' << bold("Tuned plans (of `tilewright tune` and autotune)") << '\n';
+  if (!tuned.path.empty())
+    std::cout << fmt::format("  {}: {} measurement{}{}\n", tuned.path, tuned.records, tuned.records == 1 ? "" : "s",
+                             tuned.skipped ? fmt::format(", {} lines not understood", tuned.skipped) : "");
+  if (!tuned.problem.empty()) std::cout << "  nothing can be remembered: " << tuned.problem << '\n';
   return 0;
 }
 

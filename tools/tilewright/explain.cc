@@ -108,7 +108,10 @@ int explain(const ExplainOptions& options) {
     }
     j["engines"].push_back(std::move(e));
   }
+  const PlanInfo first = session.plans().at(0);
+  j["first_plan"] = {{"name", first.name}, {"notes", first.notes}};
   if (options.json) std::cout << j.dump(2) << '\n';
+  else std::cout << '\n' << bold("First plan ") << fmt::format("{}: {}\n", first.name, fmt::join(first.notes, ", "));
   return 0;
 }
 

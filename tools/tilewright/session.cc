@@ -52,6 +52,8 @@ Status Session::execute(Harness& harness, int64_t index, void* workspace) {
   return graph_.execute_plan_at_index(Handle{}, pack, workspace, index);
 }
 
+const std::string& Session::config(int64_t index) const { return graph_.impl().plans.at(index).candidate.config; }
+
 std::vector<RegionInfo> Session::regions(int64_t index) const {
   const PlanRow& row = graph_.impl().plans.at(index);
   // A proposal tells the regions of its best configuration.

@@ -21,6 +21,7 @@ class Session {
   const std::string& path() const { return path_; }
   const ir::Graph& ir() const { return *ir_; }
   std::vector<PlanInfo> plans() const { return graph_.plans(); }
+  const std::string& config(int64_t index) const;
   // The regions of an engine's best plan; empty for its other plans, and when the engine tells of none.
   std::vector<RegionInfo> regions(int64_t index) const;
   // The first plan in the ranking that builds and whose name contains `engine`. Fails with every reason when none does.

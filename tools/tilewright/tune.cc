@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ir/op_def.h"
+#include "plan/tuning_db.h"
 #include "session.h"
 #include "table.h"
 #include "terminal.h"
@@ -55,6 +56,17 @@ Row measure(Session& session, Harness& harness, const PlanInfo& listed, const Tu
     row.timing =
         time_runs([&] { must(session.execute(harness, listed.index, workspace), listed.name); }, 0, options.seconds);
   return row;
+}
+
+// Later programs take the fastest of these plans first. Says where they are remembered, or why not.
+std::string remember(const Session& session, const std::vector<Row>& rows) {
+  std::vector<TunedPlan> tuned;
+  for (const Row& row : rows)
+    if (row.problem.empty() && row.timing.runs)
+      tuned.push_back({row.plan.engine, session.config(row.plan.index), row.timing.median_ms});
+  if (tuned.empty()) return "nothing is remembered: no plan ran and was right";
+  const Status status = remember_tuned(session.ir(), Target::this_machine(), tuned);
+  return status.is_good() ? "remembered in " + tuning_db_path() : status.get_message();
 }
 
 nlohmann::ordered_json to_json(const Session& session, const TuneOptions& options, const std::vector<Row>& rows) {
@@ -112,7 +124,12 @@ int tune(const TuneOptions& options) {
     if (a.problem.empty() != b.problem.empty()) return a.problem.empty();
     return a.timing.median_ms < b.timing.median_ms;
   });
-  if (!options.json.empty()) write_text(options.json, to_json(session, options, rows).dump(2) + '\n');
+  const std::string remembered = remember(session, rows);
+  if (!options.json.empty()) {
+    auto j = to_json(session, options, rows);
+    j["remembered"] = remembered;
+    write_text(options.json, j.dump(2) + '\n');
+  }
   const bool ok = std::all_of(rows.begin(), rows.end(), [](const Row& r) { return r.problem.empty(); });
   if (options.json == "-") return ok ? 0 : 1;
 
@@ -144,7 +161,7 @@ int tune(const TuneOptions& options) {
     cells.push_back(yes_no(row.problem.empty()));
     table.row(std::move(cells));
   }
-  std::cout << table.text();
+  std::cout << table.text() << faint(remembered) << '\n';
   for (const Row& row : rows)
     if (!row.problem.empty()) std::cerr << red("wrong: ") << row.plan.name << ": " << row.problem << '\n';
   return ok ? 0 : 1;
