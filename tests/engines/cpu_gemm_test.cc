@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -40,9 +41,11 @@ void check(const MicroKernel<T>& kernel) {
     std::vector<const T*> rows;
     for (int64_t i = 0; i < runs * kernel.mr; ++i) rows.push_back(a.data() + i * (len * step + 1));
     const auto before = small_integers<T>(kernel.mr * ldc);
+    const auto added = small_integers<T>(kernel.nr);
+    const Finish<T> finish = {repeat % 10 == 0 ? added.data() : nullptr, repeat % 15 != 0, T(-3)};
     auto c = before;
     kernel.run(rows.data(), runs, len, step, b.data(), ldb, c.data(), ldc, accumulate,
-               repeat % 4 == 0 ? rows.data() : nullptr);
+               repeat % 4 == 0 ? rows.data() : nullptr, repeat % 5 == 0 ? &finish : nullptr);
     for (int64_t i = 0; i < kernel.mr; ++i)
       for (int64_t j = 0; j < ldc; ++j) {
         T want = before[size_t(i * ldc + j)];
@@ -51,6 +54,8 @@ void check(const MicroKernel<T>& kernel) {
           for (int64_t r = 0; r < runs; ++r)
             for (int64_t k = 0; k < len; ++k)
               want += rows[size_t(r * kernel.mr + i)][k * step] * b[size_t((r * len + k) * ldb + j)];
+          if (repeat % 5 == 0 && finish.add) want += added[size_t(j)];
+          if (repeat % 5 == 0 && finish.clips) want = std::max(want, finish.lower);
         }
         ASSERT_EQ(c[size_t(i * ldc + j)], want) << kernel.mr << "x" << kernel.nr << " at " << i << ", " << j;
       }
@@ -71,7 +76,7 @@ TEST(CpuGemm, MicroKernelsPassNaNAndInfinityOn) {
       std::vector<const float*> rows(static_cast<size_t>(kernel.mr), a.data() + 2);
       rows[0] = a.data();
       std::vector<float> b(size_t(2 * kernel.nr), 1), c(size_t(kernel.mr * kernel.nr));
-      kernel.run(rows.data(), 1, 2, 1, b.data(), kernel.nr, c.data(), kernel.nr, false, nullptr);
+      kernel.run(rows.data(), 1, 2, 1, b.data(), kernel.nr, c.data(), kernel.nr, false, nullptr, nullptr);
       for (int j = 0; j < kernel.nr; ++j) {
         EXPECT_TRUE(std::isnan(c[size_t(j)]));
         EXPECT_EQ(c[size_t(kernel.nr + j)], 3);

@@ -100,7 +100,7 @@ class Contraction : public Kernel {
       resolve(memory, packer_[1].program(), launch.base[1]);
       resolve(memory, epilogue_.program(), launch.base[2]);
       launch.by_rows = by_rows_ && rows_.reads(launch.base[0][0]);
-      launch.plain = epilogue_.is_plain() && is_native<T>(kNativeType<T>, launch.base[2][0]);
+      launch.plain = epilogue_.is_finish_for(launch.base[2]);
       if (shared_b_) launch.packed = packed_b(launch, reinterpret_cast<T*>(scratch));
       parallel_for(tiling_.count(), [&](int64_t tile) { Tile(*this, launch).compute(tile); });
     }
@@ -147,6 +147,7 @@ class Contraction : public Kernel {
       c_.batch_index_.decode(batch_, index);
       if (launch_.by_rows) c_.rows_.walk().points(m0_, rows_, c_.rows_.walk().batch_offset(index), spot_);
       epilogue_.start(tile, launch_.memory, launch_.base[2], launch_.partial);
+      if (launch_.plain) tile_finish_ = c_.epilogue_.finish_of(launch_.base[2], batch_, n0_);
       for (size_t s = 0; s < c_.slices_.size(); ++s) multiply(s);
     }
 
@@ -180,6 +181,7 @@ class Contraction : public Kernel {
     void multiply_chunk(size_t slice, int64_t first, int64_t rows, const T* b) {
       const SumSlice& s = c_.slices_[slice];
       const int64_t mr = c_.kernel_.mr, nr = c_.kernel_.nr;
+      const bool last = slice + 1 == c_.slices_.size();
       const bool straight = launch_.plain && rows % mr == 0 && columns_ % nr == 0;
       T* sum = sum_ + (c_.slices_.size() == 1 ? 0 : first * c_.tiling_.tile_n);
       int64_t ld = c_.tiling_.tile_n;
@@ -192,10 +194,16 @@ class Contraction : public Kernel {
         const Rows next = first + i + mr < rows_ ? rows_of(s, first + i + mr, now.half ^ 1) : Rows();
         for (int64_t j = 0; j < columns_; j += nr)
           c_.kernel_.run(now.pointer, now.runs, now.len, now.step, b + j * s.ks, nr, sum + i * ld + j, ld, slice > 0,
-                         j == 0 ? next.pointer : nullptr);
+                         j == 0 ? next.pointer : nullptr, straight && last ? finish_at(j) : nullptr);
         now = next;
       }
-      if (slice + 1 == c_.slices_.size() && !straight) epilogue_.apply(sum, ld, first, rows);
+      if (last && !straight) epilogue_.apply(sum, ld, first, rows);
+    }
+
+    const Finish<T>* finish_at(int64_t j) {
+      finish_ = tile_finish_;
+      if (finish_.add) finish_.add += j;
+      return &finish_;
     }
 
     // Rows of A for one micro-tile. There is room for two.
@@ -220,6 +228,7 @@ class Contraction : public Kernel {
     typename Epilogue<T>::Tile epilogue_;
     T *sum_ = nullptr, *left_ = nullptr, *right_ = nullptr;
     const T** pointer_ = nullptr;
+    Finish<T> tile_finish_, finish_;
     Spot* spot_ = nullptr;
     char* packing_ = nullptr;
     int64_t batch_ = 0, m0_ = 0, n0_ = 0, rows_ = 0, columns_ = 0;

@@ -1,6 +1,7 @@
 #include "engines/cpu/epilogue.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace tilewright::cpu {
 
@@ -26,6 +27,7 @@ void Epilogue<T>::prepare(const fuse::Region& region, const Problem& problem, co
   make_rows();
   make_ops_lists();
   make_sides();
+  make_plain();
 }
 
 // Whether the dims of a group, taken as one index, move through memory in equal steps; which, in `stride`.
@@ -55,11 +57,63 @@ void Epilogue<T>::make_rows() {
   for (const Instr& i : program_.code)
     if (i.op == PwOp::Store) in_line = in_line && row_stride_[size_t(i.access)] != 0;
   if (rows_affine_ && in_line) block_ = std::max<int64_t>(1, kLanes / tiling_.n);
+}
 
-  if (program_.code.size() != 2 || !side_.empty() || program_.code[1].op != PwOp::Store) return;
-  int64_t column = 0;
-  plain_ = program_.access[0].type == kNativeType<T> && rows_affine_ &&
-           is_affine(problem_, column_.dims, strides_[0], &column) && (column == 1 || tiling_.n == 1);
+// In, then perhaps an addition of what is the same for all rows, then perhaps a RELU, then the one store.
+template <class T>
+void Epilogue<T>::make_plain() {
+  const auto& code = program_.code;
+  const auto stays = [&](int access) {  // elements of T, next to each other along n, the same for all rows
+    int64_t column = 0;
+    return program_.access[size_t(access)].type == kNativeType<T> &&
+           is_affine(problem_, column_.dims, strides_[size_t(access)], &column) && (column == 1 || tiling_.n == 1);
+  };
+  if (!rows_affine_ || !side_.empty() || in_ < 0) return;
+  int value = in_, uses = 1;
+  for (const Instr& i : code) {
+    const bool reads = i.arg[0] == value || i.arg[1] == value || i.arg[2] == value;
+    if (i.op == PwOp::Load || !reads) continue;
+    ++uses;
+    if (i.op == PwOp::Store) {
+      plain_store_ = i.access;
+    } else if (i.op == PwOp::Pointwise && i.mode == PointwiseMode_t::ADD && value == in_ && i.arg[0] != i.arg[1]) {
+      const Instr& other = code[size_t(i.arg[i.arg[0] == value])];
+      if (other.op != PwOp::Load || row_stride_[size_t(other.access)] != 0 || !stays(other.access)) return;
+      plain_add_ = other.access;
+      ++uses;
+      value = int(&i - code.data());
+    } else if (i.op == PwOp::Pointwise && i.mode == PointwiseMode_t::RELU_FWD && i.params.slope == 0 &&
+               i.params.upper == std::numeric_limits<double>::infinity() && !finish_.clips) {
+      finish_.clips = true, finish_.lower = T(i.params.lower);
+      value = int(&i - code.data());
+    } else {
+      return;
+    }
+  }
+  // Every instruction took part, the store last.
+  plain_ = uses == int(code.size()) && code.back().op == PwOp::Store && stays(plain_store_);
+}
+
+template <class T>
+int64_t Epilogue<T>::offset_of(size_t access, int64_t batch, int64_t column) const {
+  int64_t index[kMaxProblem] = {};
+  batch_index_.decode(batch, index);
+  int64_t at = origin_[access] + column;
+  for (int d : batch_index_.dims) at += index[d] * strides_[access][size_t(d)];
+  return at;
+}
+
+template <class T>
+T* Epilogue<T>::plain_address(void* const* base, int64_t batch, int64_t row, int64_t column) const {
+  return static_cast<T*>(base[plain_store_]) + offset_of(size_t(plain_store_), batch, column) +
+         row * plain_row_stride();
+}
+
+template <class T>
+Finish<T> Epilogue<T>::finish_of(void* const* base, int64_t batch, int64_t column) const {
+  Finish<T> f = finish_;
+  if (plain_add_ >= 0) f.add = static_cast<const T*>(base[plain_add_]) + offset_of(size_t(plain_add_), batch, column);
+  return f;
 }
 
 template <class T>
@@ -86,15 +140,6 @@ void Epilogue<T>::make_ops_lists() {
   for (BlockOp<T>& op : ops_)
     for (const BlockOp<T>& f : folded)
       if (op.id == f.id) op.slot = f.slot;
-}
-
-template <class T>
-T* Epilogue<T>::plain_address(void* const* base, int64_t batch, int64_t row, int64_t column) const {
-  int64_t index[kMaxProblem] = {};
-  batch_index_.decode(batch, index);
-  int64_t at = origin_[0] + row * row_stride_[0] + column;
-  for (int d : batch_index_.dims) at += index[d] * strides_[0][size_t(d)];
-  return static_cast<T*>(base[0]) + at;
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 // side reductions, which leave one partial result per tile, joined in order at the end.
 #pragma once
 
+#include "engines/cpu/gemm.h"
 #include "engines/cpu/packing.h"
 
 namespace tilewright::cpu {
@@ -27,8 +28,14 @@ class Epilogue {
   const fuse::PwProgram& program() const { return program_; }
 
   // The program only stores the sums, as T and without gaps along n: the kernel may write them to memory itself.
-  bool is_plain() const { return plain_; }
-  int64_t plain_row_stride() const { return row_stride_[0]; }
+  bool is_plain() const { return plain_ && plain_add_ < 0 && !finish_.clips; }
+  // The same, perhaps after what a Finish does, and with this memory.
+  bool is_finish_for(void* const* base) const {
+    return plain_ && is_native<T>(kNativeType<T>, base[plain_store_]) &&
+           (plain_add_ < 0 || is_native<T>(kNativeType<T>, base[plain_add_]));
+  }
+  Finish<T> finish_of(void* const* base, int64_t batch, int64_t column) const;
+  int64_t plain_row_stride() const { return row_stride_[size_t(plain_store_)]; }
   T* plain_address(void* const* base, int64_t batch, int64_t row, int64_t column) const;
 
   // One task's use of it.
@@ -68,6 +75,8 @@ class Epilogue {
   };
   void make_ops_lists();
   void make_rows();
+  void make_plain();
+  int64_t offset_of(size_t access, int64_t batch, int64_t column) const;
   void make_sides();
   void finish_side(size_t side, const Memory&, double* partial) const;
 
@@ -90,6 +99,8 @@ class Epilogue {
   std::vector<Side> sides_;
   int64_t side_scratch_ = 0;
   bool plain_ = false;
+  int plain_store_ = 0, plain_add_ = -1;  // accesses
+  Finish<T> finish_;
 };
 
 }  // namespace tilewright::cpu

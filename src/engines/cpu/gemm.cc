@@ -51,11 +51,27 @@ struct Tile {
         hn::StoreU(accumulate ? hn::Add(hn::LoadU(d, at), sum[i][j]) : sum[i][j], d, at);
       }
   }
+  HWY_INLINE void finish(T* c, int64_t ldc, bool accumulate, const Finish<T>& f) {
+    const D d;
+    const auto lower = hn::Set(d, f.lower);
+#pragma GCC unroll 4
+    for (int j = 0; j < kNv; ++j) {
+      const int at = j * int(hn::Lanes(d));
+      const auto add = f.add ? hn::LoadU(d, f.add + at) : hn::Zero(d);
+#pragma GCC unroll 24
+      for (int i = 0; i < kMr; ++i) {
+        auto x = accumulate ? hn::Add(hn::LoadU(d, c + i * ldc + at), sum[i][j]) : sum[i][j];
+        x = hn::Add(x, add);
+        if (f.clips) x = hn::IfThenElse(hn::Lt(x, lower), lower, x);  // NaN stays
+        hn::StoreU(x, d, c + i * ldc + at);
+      }
+    }
+  }
 };
 
 template <class T, int kMr, int kNv>
 void run(const T* const* rows, int64_t runs, int64_t len, int64_t step, const T* b, int64_t ldb, T* c, int64_t ldc,
-         bool accumulate, const T* const* next) {
+         bool accumulate, const T* const* next, const Finish<T>* finish) {
   constexpr int64_t kLine = 64 / sizeof(T);
   Tile<T, kMr, kNv> tile;
   tile.clear();
@@ -73,7 +89,8 @@ void run(const T* const* rows, int64_t runs, int64_t len, int64_t step, const T*
     }
     for (; k < len; ++k, b += ldb) tile.add(rows, k * step, b);
   }
-  tile.store(c, ldc, accumulate);
+  if (finish) tile.finish(c, ldc, accumulate, *finish);
+  else tile.store(c, ldc, accumulate);
 }
 
 template <class T, int kMr, int kNv>
