@@ -44,8 +44,12 @@ void check(const MicroKernel<T>& kernel) {
     const auto added = small_integers<T>(kernel.nr);
     const Finish<T> finish = {repeat % 10 == 0 ? added.data() : nullptr, repeat % 15 != 0, T(-3)};
     auto c = before;
-    kernel.run(rows.data(), runs, len, step, b.data(), ldb, c.data(), ldc, accumulate,
-               repeat % 4 == 0 ? rows.data() : nullptr, repeat % 5 == 0 ? &finish : nullptr);
+    // Every other time the rows are given by a start and the offsets of runs.
+    std::vector<int64_t> offsets;
+    for (int64_t r = 0; r < runs; ++r) offsets.push_back(rows[size_t(r * kernel.mr)] - rows[0]);
+    const RowRuns<T> in = {rows.data(), repeat % 2 ? offsets.data() : nullptr, runs, len, step};
+    kernel.run(in, b.data(), ldb, c.data(), ldc, accumulate, in.offset && repeat % 4 == 1 ? &in : nullptr,
+               repeat % 5 == 0 ? &finish : nullptr);
     for (int64_t i = 0; i < kernel.mr; ++i)
       for (int64_t j = 0; j < ldc; ++j) {
         T want = before[size_t(i * ldc + j)];
@@ -76,7 +80,7 @@ TEST(CpuGemm, MicroKernelsPassNaNAndInfinityOn) {
       std::vector<const float*> rows(static_cast<size_t>(kernel.mr), a.data() + 2);
       rows[0] = a.data();
       std::vector<float> b(size_t(2 * kernel.nr), 1), c(size_t(kernel.mr * kernel.nr));
-      kernel.run(rows.data(), 1, 2, 1, b.data(), kernel.nr, c.data(), kernel.nr, false, nullptr, nullptr);
+      kernel.run({rows.data(), nullptr, 1, 2, 1}, b.data(), kernel.nr, c.data(), kernel.nr, false, nullptr, nullptr);
       for (int j = 0; j < kernel.nr; ++j) {
         EXPECT_TRUE(std::isnan(c[size_t(j)]));
         EXPECT_EQ(c[size_t(kernel.nr + j)], 3);

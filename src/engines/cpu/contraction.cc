@@ -85,6 +85,8 @@ class Contraction : public Kernel {
     by_rows_ = rows_.prepare(problem_, region.operand[size_t(a)], kernel_.mr);
     packer_[0].prepare(problem_, 0, 'm', region.operand[size_t(a)], kernel_.mr);
     packer_[1].prepare(problem_, 1, 'n', region.operand[size_t(b)], kernel_.nr);
+    // Rows that overlap are in the cache already.
+    fetches_ = by_rows_ && rows_.walk().step() == 1 && tiling_.m * k_ <= volume_of(region.operand[size_t(a)]);
     constant_b_ = is_constant(packer_[1].program());
     cut();
     epilogue_.prepare(region, problem_, tiling_);
@@ -193,8 +195,9 @@ class Contraction : public Kernel {
       for (int64_t i = 0; i < rows; i += mr) {
         const Rows next = first + i + mr < rows_ ? rows_of(s, first + i + mr, now.half ^ 1) : Rows();
         for (int64_t j = 0; j < columns_; j += nr)
-          c_.kernel_.run(now.pointer, now.runs, now.len, now.step, b + j * s.ks, nr, sum + i * ld + j, ld, slice > 0,
-                         j == 0 ? next.pointer : nullptr, straight && last ? finish_at(j) : nullptr);
+          c_.kernel_.run(now, b + j * s.ks, nr, sum + i * ld + j, ld, slice > 0,
+                         j == 0 && c_.fetches_ && next.offset ? &next : nullptr,
+                         straight && last ? finish_at(j) : nullptr);
         now = next;
       }
       if (last && !straight) epilogue_.apply(sum, ld, first, rows);
@@ -207,20 +210,17 @@ class Contraction : public Kernel {
     }
 
     // Rows of A for one micro-tile. There is room for two.
-    struct Rows {
-      const T* const* pointer = nullptr;
-      int64_t runs = 1, len = 0, step = 1;
+    struct Rows : RowRuns<T> {
       int half = 0;
     };
     Rows rows_of(const SumSlice& s, int64_t first, int half) {
       const int64_t mr = c_.kernel_.mr, rows = std::min(mr, rows_ - first);
       const T** const pointer = pointer_ + half * mr * c_.most_runs_;
-      if (!launch_.by_rows) {
-        for (int64_t r = 0; r < mr; ++r) pointer[r] = left_ + first * s.ks + r;
-        return {pointer, 1, s.ks, mr, half};
-      }
-      c_.rows_.point(launch_.base[0][0], spot_ + first, rows, s, left_ + half * mr * c_.most_ks_, pointer);
-      return {pointer, s.runs, s.len, c_.rows_.step(), half};
+      if (launch_.by_rows)
+        return {c_.rows_.point(launch_.base[0][0], spot_ + first, rows, s, left_ + half * mr * c_.most_ks_, pointer),
+                half};
+      for (int64_t r = 0; r < mr; ++r) pointer[r] = left_ + first * s.ks + r;
+      return {{pointer, nullptr, 1, s.ks, mr}, half};
     }
 
     const Contraction& c_;
@@ -329,6 +329,12 @@ class Contraction : public Kernel {
                     packer_[1].scratch_bytes(tiling_.tile_n, most_ks_));
   }
 
+  static int64_t volume_of(const fuse::PwProgram& p) {
+    int64_t n = 1;
+    for (int64_t d : p.domain) n *= d;
+    return n;
+  }
+
   // Every tensor that the operand is made of is marked constant.
   bool is_constant(const fuse::PwProgram& p) const {
     bool constant = problem_.n_end == ir::kNone && problem_.k_end == ir::kNone;
@@ -385,6 +391,7 @@ class Contraction : public Kernel {
   MicroKernel<T> kernel_ = {};
   GroupIndex batch_index_;
   RowSource<T> rows_;
+  bool fetches_ = false;  // A's rows ahead of their use
   bool by_rows_ = false, shared_b_ = false, constant_b_ = false;
   Packer<T> packer_[2];
   KeptPanels<T> kept_b_;

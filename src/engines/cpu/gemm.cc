@@ -69,25 +69,33 @@ struct Tile {
   }
 };
 
+template <class T, int kMr>
+HWY_INLINE void start_of_run(const RowRuns<T>& a, int64_t r, const T** row) {
+#pragma GCC unroll 24
+  for (int i = 0; i < kMr; ++i) row[i] = a.offset ? a.row[i] + a.offset[r] : a.row[r * kMr + i];
+}
+
 template <class T, int kMr, int kNv>
-void run(const T* const* rows, int64_t runs, int64_t len, int64_t step, const T* b, int64_t ldb, T* c, int64_t ldc,
-         bool accumulate, const T* const* next, const Finish<T>* finish) {
+void run(const RowRuns<T>& a, const T* b, int64_t ldb, T* c, int64_t ldc, bool accumulate, const RowRuns<T>* next,
+         const Finish<T>* finish) {
   constexpr int64_t kLine = 64 / sizeof(T);
+  const int64_t len = a.len, step = a.step;
   Tile<T, kMr, kNv> tile;
   tile.clear();
-  for (int64_t r = 0; r < runs; ++r, rows += kMr) {
+  for (int64_t r = 0; r < a.runs; ++r) {
+    const T* row[kMr];
+    start_of_run<T, kMr>(a, r, row);
     int64_t k = 0;
-    if (step == 1) {
+    if (step == 1)
       for (; k + 4 <= len; k += 4, b += 4 * ldb) {
         if (next && k % kLine == 0)
-          for (int i = 0; i < kMr; ++i) hwy::Prefetch(next[r * kMr + i] + k);
-        tile.add(rows, k, b);
-        tile.add(rows, k + 1, b + ldb);
-        tile.add(rows, k + 2, b + 2 * ldb);
-        tile.add(rows, k + 3, b + 3 * ldb);
+          for (int i = 0; i < kMr; ++i) hwy::Prefetch(next->row[i] + next->offset[r] + k);
+        tile.add(row, k, b);
+        tile.add(row, k + 1, b + ldb);
+        tile.add(row, k + 2, b + 2 * ldb);
+        tile.add(row, k + 3, b + 3 * ldb);
       }
-    }
-    for (; k < len; ++k, b += ldb) tile.add(rows, k * step, b);
+    for (; k < len; ++k, b += ldb) tile.add(row, k * step, b);
   }
   if (finish) tile.finish(c, ldc, accumulate, *finish);
   else tile.store(c, ldc, accumulate);

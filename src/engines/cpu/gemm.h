@@ -14,14 +14,23 @@ struct Finish {
   T lower = 0;
 };
 
+// Rows of A in runs along the sums. Row i of run r starts at row[i] + offset[r]; without offsets at row[r * mr + i].
+template <class T>
+struct RowRuns {
+  const T* const* row = nullptr;
+  const int64_t* offset = nullptr;
+  int64_t runs = 1, len = 0, step = 1;  // elements: len to a run, step apart
+};
+
 // A small tile of C += A B, held in registers while the sum runs.
 template <class T>
 struct MicroKernel {
   int mr, nr;  // rows and columns of the tile
-  // c[i * ldc + j] = or += sum over r < runs, k < len of rows[r * mr + i][k * step] * b[(r * len + k) * ldb + j].
-  // next: rows of the same shape that will be read soon, or null. finish: applied to what is stored, or null.
-  void (*run)(const T* const* rows, int64_t runs, int64_t len, int64_t step, const T* b, int64_t ldb, T* c, int64_t ldc,
-              bool accumulate, const T* const* next, const Finish<T>* finish);
+  // c[i * ldc + j] = or += sum over r < runs, k < len of (row i of run r)[k * step] * b[(r * len + k) * ldb + j].
+  // next: rows of the same shape, with offsets, that will be read soon, or null. finish: applied to what is stored, or
+  // null.
+  void (*run)(const RowRuns<T>& a, const T* b, int64_t ldb, T* c, int64_t ldc, bool accumulate, const RowRuns<T>* next,
+              const Finish<T>* finish);
 };
 
 // Those of the best instruction set that the processor has, widest tile first. Each fills the registers.

@@ -9,6 +9,7 @@ bool RowSource<T>::prepare(const Problem& problem, const fuse::PwProgram& progra
   mr_ = mr;
   if (!walk_.prepare(problem, 0, 'm', 'k', program)) return false;
   zeros_.assign(size_t(walk_.length()), T(0));
+  for (int64_t s = 0; s < walk_.segments(); ++s) offset_.push_back(walk_.segment_offset(s));
   if (walk_.step() == 1) return walk_.length() >= 4 || walk_.segments() == 1;
   // Along other strides rows can only be read in place, and only as one run.
   return walk_.type() == kNativeType<T> && !walk_.checked() && walk_.segments() == 1;
@@ -38,40 +39,37 @@ std::vector<SumSlice> RowSource<T>::cut(int64_t k, int64_t target) const {
 }
 
 template <class T>
-void RowSource<T>::point(const void* memory, const Spot* spot, int64_t rows, const SumSlice& slice, T* stage,
-                         const T** out) const {
+RowRuns<T> RowSource<T>::point(const void* memory, const Spot* spot, int64_t rows, const SumSlice& slice, T* stage,
+                               const T** out) const {
   const bool native = is_native<T>(walk_.type(), memory) && (walk_.step() == 1 || !walk_.checked());
   const T* const values = static_cast<const T*>(memory) + slice.from * walk_.step();
   if (native && rows == mr_ && walk_.inside(spot, rows, slice.span)) {
-    for (int64_t r = 0; r < slice.runs; ++r, out += mr_) {
-      const T* const run = values + walk_.segment_offset(slice.segment + r);
-      for (int64_t i = 0; i < mr_; ++i) out[i] = run + spot[i].at;
-    }
-    return;
+    for (int64_t i = 0; i < mr_; ++i) out[i] = values + spot[i].at;
+    return {out, offset_.data() + slice.segment, slice.runs, slice.len, walk_.step()};
   }
-  for (int64_t r = 0; r < slice.runs; ++r, out += mr_)
+  for (int64_t r = 0; r < slice.runs; ++r)
     for (int64_t i = 0; i < mr_; ++i) {
+      const T*& row = out[r * mr_ + i];
       if (i >= rows) {
-        out[i] = out[0];
+        row = out[r * mr_];
         continue;
       }
       const Walk::Run run = walk_.run(spot[i], slice.segment + r);
-      if (native && run.from <= slice.from && run.to >= slice.from + slice.len) {
-        out[i] = values + run.at;
-        continue;
-      }
       const int64_t from = std::clamp<int64_t>(run.from - slice.from, 0, slice.len);
       const int64_t end = std::clamp(run.to - slice.from, from, slice.len);
       if (from == end) {
-        out[i] = zeros_.data();
-        continue;
+        row = zeros_.data();
+      } else if (native && from == 0 && end == slice.len) {
+        row = values + run.at;
+      } else {
+        T* const to = stage + (i * slice.runs + r) * slice.len;
+        row = to;
+        std::fill(to, to + from, T(0));
+        load_values(memory, walk_.type(), run.at + slice.from + from, 1, end - from, to + from);
+        std::fill(to + end, to + slice.len, T(0));
       }
-      T* const to = stage + (i * slice.runs + r) * slice.len;
-      out[i] = to;
-      std::fill(to, to + from, T(0));
-      load_values(memory, walk_.type(), run.at + slice.from + from, 1, end - from, to + from);
-      std::fill(to + end, to + slice.len, T(0));
     }
+  return {out, nullptr, slice.runs, slice.len, walk_.step()};
 }
 
 template class RowSource<float>;

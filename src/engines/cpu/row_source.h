@@ -2,6 +2,7 @@
 // they are read there; others are converted into a stage just before their use, while the first-level cache holds them.
 #pragma once
 
+#include "engines/cpu/gemm.h"
 #include "engines/cpu/packing.h"
 
 namespace tilewright::cpu {
@@ -23,17 +24,16 @@ class RowSource {
 
   // False for memory that these rows cannot be read from: elements at odd addresses with gaps between them.
   bool reads(const void* memory) const { return walk_.step() == 1 || is_native<T>(walk_.type(), memory); }
-  // The kernel's step.
-  int64_t step() const { return walk_.step(); }
   int64_t stage_elements(const SumSlice& s) const { return mr_ * s.ks; }
   const Walk& walk() const { return walk_; }
-  // Pointers for rows spot[0 .. rows): out[r * mr + i] to row i of run r; those beyond repeat the first.
-  void point(const void* memory, const Spot* spot, int64_t rows, const SumSlice&, T* stage, const T** out) const;
+  // Rows spot[0 .. rows), and repetitions of the first up to mr of them. There must be room for mr pointers a run.
+  RowRuns<T> point(const void* memory, const Spot* spot, int64_t rows, const SumSlice&, T* stage, const T** out) const;
 
  private:
   Walk walk_;
   int mr_ = 1;
   std::vector<T> zeros_;
+  std::vector<int64_t> offset_;  // of the segments
 };
 
 }  // namespace tilewright::cpu

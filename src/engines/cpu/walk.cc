@@ -140,6 +140,11 @@ int64_t Walk::batch_offset(const int64_t* index) const {
   return at;
 }
 
+void Walk::move(Spot& spot, const Dim& dim, int64_t steps) {
+  spot.at += steps * dim.stride;
+  for (int c = 0; c < kMaxChecked; ++c) spot.coordinate[c] += steps * dim.factor[c];
+}
+
 void Walk::points(int64_t first, int64_t count, int64_t batch_offset, Spot* out) const {
   if (count == 0) return;  // dims may be empty
   Spot now = origin_;
@@ -156,16 +161,23 @@ void Walk::points(int64_t first, int64_t count, int64_t batch_offset, Spot* out)
     now.at += digit[d] * dim.stride;
     for (int c = 0; c < checks_; ++c) now.coordinate[c] += digit[d] * dim.factor[c];
   }
-  for (int64_t i = 0; i < count; ++i) {
-    out[i] = now;
-    for (size_t d = point_.size(); d-- > 0;) {
-      const Dim& dim = point_[d];
-      now.at += dim.stride;
-      for (int c = 0; c < checks_; ++c) now.coordinate[c] += dim.factor[c];
-      if (d == 0 || ++digit[d] < dim.extent) break;
+  for (int64_t i = 0; i < count;) {
+    // Along the fastest dim.
+    const size_t last = point_.size();
+    const Dim inner = last ? point_[last - 1] : Dim();
+    const int64_t left = last > 1 ? std::min(count - i, inner.extent - digit[last - 1]) : count - i;
+    for (int64_t j = 0; j < left; ++j, ++i) {
+      out[i].at = now.at + j * inner.stride;
+      for (int c = 0; c < kMaxChecked; ++c) out[i].coordinate[c] = now.coordinate[c] + j * inner.factor[c];
+    }
+    if (i == count) return;
+    move(now, inner, left);
+    digit[last - 1] += left;
+    for (size_t d = last - 1; d > 0 && digit[d] == point_[d].extent; --d) {
+      move(now, point_[d], -point_[d].extent);
       digit[d] = 0;
-      now.at -= dim.extent * dim.stride;
-      for (int c = 0; c < checks_; ++c) now.coordinate[c] -= dim.extent * dim.factor[c];
+      move(now, point_[d - 1], 1);
+      ++digit[d - 1];
     }
   }
 }

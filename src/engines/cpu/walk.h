@@ -71,6 +71,7 @@ class Walk {
     int64_t extent = 1, stride = 0;
     int64_t factor[kMaxChecked] = {};
   };
+  static void move(Spot&, const Dim&, int64_t steps);
   void clip(Run&, int64_t v, int64_t extent) const;
   std::vector<Dim> dims_of(const Problem&, char group, const std::array<int64_t, kMaxProblem>& strides) const;
   void make_segments(std::vector<Dim>);
