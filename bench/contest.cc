@@ -115,7 +115,8 @@ void Tensors::add(const ir::Graph& g) {
     auto [it, fresh] = buffers_.try_emplace(memory_name(t));
     if (!fresh) continue;
     it->second.bytes = size_t(t.storage_bytes());
-    for (int s = 0; s < sets_; ++s) it->second.set.push_back(allocate(it->second.bytes));
+    // Constants stay where they are.
+    for (int s = 0; s < (t.constant ? 1 : sets_); ++s) it->second.set.push_back(allocate(it->second.bytes));
     char* first = it->second.set[0].get();
     if (t.role == ir::Role::Output) std::memset(first, 0xff, it->second.bytes);
     else fill_tensor(g, ir::TensorId(id), fill_, first);
@@ -134,7 +135,7 @@ void Tensors::poison(const ir::Graph& g) {
 
 void* Tensors::at(const std::string& name, int set) const {
   auto it = buffers_.find(name);
-  return it == buffers_.end() ? nullptr : it->second.set[size_t(set)].get();
+  return it == buffers_.end() ? nullptr : it->second.set[size_t(set) % it->second.set.size()].get();
 }
 
 Bindings Tensors::bindings(const ir::Graph& g, int set) const {
@@ -182,7 +183,7 @@ Result<std::shared_ptr<const ir::Graph>> frozen(GraphPtr graph) {
   return graph->impl().frozen.graph;
 }
 
-// oneDNN's fastest way to run a graph. Where it reorders weights it has done so before: they are constants to it.
+// oneDNN's fastest way to run a graph: with the layout of weights as it is, or as the library likes it best.
 Result<Contestant> make_onednn(GraphPtr graph, const std::shared_ptr<Tensors>& tensors, bool separate) {
   if (!onednn::lookup().problem.empty()) return not_supported("{}", onednn::lookup().problem);
   TW_ASSIGN_OR_RETURN(const std::shared_ptr<const ir::Graph> ir, frozen(graph));
@@ -196,41 +197,25 @@ Result<Contestant> make_onednn(GraphPtr graph, const std::shared_ptr<Tensors>& t
       why = describe(*ir, program.reasons[0]);
       continue;
     }
-    std::vector<bool> once;
-    std::string name = "onednn";
-    for (const onednn::Launch& launch : program.launches) {
-      once.push_back(launch.reordered_weight != ir::kNone);
-      if (!once.back()) name += " " + launch.name + "[" + launch.implementation + "]";
-    }
+    Contestant c;
+    c.name = "onednn";
+    for (const onednn::Launch& launch : program.launches)
+      c.name += fmt::format(" {}[{}]", launch.name, launch.implementation);
     std::shared_ptr<Executable> executable = onednn::make_executable(*ir, std::move(program), thread_count());
     if (!executable) continue;
-    struct Run {
-      Bindings bindings;
-      std::shared_ptr<char> workspace;
-    };
-    std::vector<Run> runs;
-    for (int s = 0; s < tensors->sets(); ++s) {
-      // What is kept reordered is part of a set; else one workspace serves all, as it does for our plans.
-      const bool own = s == 0 || std::count(once.begin(), once.end(), true) > 0;
-      runs.push_back(
-          {tensors->bindings(*ir, s),
-           own ? std::shared_ptr<char>(allocate(size_t(executable->workspace_bytes()) + 64)) : runs[0].workspace});
-      TW_RETURN_IF_BAD(executable->run(runs.back().bindings, runs.back().workspace.get()));
-    }
-    Contestant c;
-    c.name = name, c.workspace_bytes = executable->workspace_bytes();
+    std::shared_ptr<char> workspace = allocate(size_t(executable->workspace_bytes()) + 64);
+    std::vector<Bindings> bindings;
+    for (int s = 0; s < tensors->sets(); ++s) bindings.push_back(tensors->bindings(*ir, s));
+    c.workspace_bytes = executable->workspace_bytes();
     c.graph = ir, c.tensors = tensors, c.exact_bounds = false;
-    c.run = [executable, once, runs](int set) {
-      const Run& run = runs[size_t(set)];
-      for (size_t i = 0; i < once.size(); ++i)
-        if (!once[i]) executable->steps()[i].run(run.bindings, run.workspace.get());
-      return Status{};
+    c.run = [executable, bindings, workspace](int set) {
+      return executable->run(bindings[size_t(set)], workspace.get());
     };
     ways.push_back(std::move(c));
   }
   if (ways.empty()) return not_supported("{}", why);
   if (ways.size() == 1) return ways[0];
-  for (int round = 0; round < 5; ++round)
+  for (int round = 0; round < 6; ++round)
     for (Contestant& c : ways) {
       const auto start = std::chrono::steady_clock::now();
       TW_RETURN_IF_BAD(c.run(round % tensors->sets()));

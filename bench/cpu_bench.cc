@@ -115,7 +115,7 @@ void run_row(benchmark::State& state, const Row& row) {
     double limit = 0, total = 0;  // what is three times slower than ours need not run each time
     if (ours->ms.size() >= 2) limit = 3 * median(ours->ms);
     for (Contestant* c : all) {
-      const bool slow = limit > 0 && c != ours && c->rank >= 0 && c->ms.size() >= 2 && median(c->ms) > limit;
+      const bool slow = limit > 0 && c != ours && c->rank >= 0 && c->ms.size() >= 4 && median(c->ms) > limit;
       if (slow) continue;
       const auto run = [&] { return c->run(turn++ % (c->tensors ? c->tensors->sets() : 2)); };
       // OpenMP's threads spin for milliseconds after their work and would take processors from who comes next.

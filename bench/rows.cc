@@ -107,6 +107,7 @@ GraphPtr conv_bias_relu(const ConvSize& s, const ConvSize& whole, DataType_t typ
   const T w =
       input(*g, "W", {s.k, s.c / s.groups, s.r, s.r}, channels_last({whole.k, whole.c / whole.groups, s.r, s.r}));
   const T bias = input(*g, "bias", {1, s.k, 1, 1}, {s.k, 1, 1, 1}, kFloat);
+  w->set_is_constant(true), bias->set_is_constant(true);
   const T y = g->conv_fprop(
       x, w, Conv_fprop_attributes().set_padding({s.pad, s.pad}).set_stride({s.stride, s.stride}).set_dilation({1, 1}));
   const T biased = g->pointwise(y, bias, mode(PointwiseMode_t::ADD));

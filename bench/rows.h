@@ -20,7 +20,7 @@ struct Sample {
 };
 
 enum class Against {
-  OneDnn,          // its fastest way: post-ops, weights in the layout that it likes, reordered beforehand
+  OneDnn,          // its fastest way: post-ops, weights in the layout that it likes; constants are reordered once
   OneDnnSeparate,  // a primitive per step
   OwnFloat,        // our own time in FLOAT
   Copy,            // copying as many bytes as the row must read and write

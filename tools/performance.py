@@ -55,7 +55,7 @@ def render(data):
         f"Tilewright {m['tilewright']}, oneDNN {m['onednn'] or 'not there'}; {m['date']}.",
         "",
         "\"ours\" is the best-ranked plan of `cpu.fused`; \"peer\" what the row is held against: oneDNN with its post-ops "
-        "and with weights reordered beforehand, copying as many bytes, or our own plan in FLOAT; \"ratio\" the peer's time "
+        "(the weights of convolutions are constants, which both sides keep packed), copying as many bytes, or our own plan in FLOAT; \"ratio\" the peer's time "
         "over ours. \"plan 0\" is what a program gets by default, \"best\" the fastest plan of the list. Times are medians, "
         "contestants take turns, and every result was checked.",
         "",

@@ -33,6 +33,7 @@ TEST(OnednnApi, ValuesAreThoseOfTheHeaders) {
   SAME(kForwardInference, dnnl_forward_inference);
   SAME(kBackward, dnnl_backward);
   SAME(kCpu, dnnl_cpu);
+  SAME(kStreamDefault, dnnl_stream_default_flags);
   SAME(kFormatAny, dnnl_format_tag_any);
   SAME(kScratchpadUser, dnnl_scratchpad_mode_user);
   SAME(kUseScale, dnnl_use_scale);

@@ -139,6 +139,32 @@ TEST_F(Onednn, ConvolutionWithBiasAndReluIsOnePrimitiveAndAReorder) {
   check_engine(onednn_engine(), b.graph, {.fill = Fill::Integers});
 }
 
+// Weights that are marked constant are reordered once, from the memory that they are bound to first; bound to other
+// memory they are read there.
+TEST_F(Onednn, ConstantWeightsAreReorderedOnce) {
+  IrBuilder b;
+  const Dims x = {2, 32, 9, 9}, w = {48, 32, 3, 3}, y = {2, 48, 9, 9};
+  const auto weights = b.input(w, kFloat, channels_last_strides(w));
+  b.graph.tensors[size_t(weights)].constant = true;
+  b.output(b.conv("conv_fprop", b.input(x, kFloat, channels_last_strides(x)), weights, {1, 1}, {1, 1}, {1, 1}), kFloat,
+           channels_last_strides(y));
+  EXPECT_THAT(launches(b.graph), ::testing::ElementsAre("reorder", "conv_fprop"));
+  const auto plan = testing::load_plan(onednn_engine(), b.graph, "fuse=post_ops");
+  ASSERT_TRUE(plan);
+  Harness first(b.graph, {.seed = 1}), second(b.graph, {.seed = 2});
+  for (Harness* h : {&first, &second, &first, &second}) {
+    const Status s = h->check_run(*plan);
+    EXPECT_TRUE(s.is_good()) << s.err_msg;
+  }
+  // The promise broken: the old values show that nothing was reordered again.
+  const std::vector<float> before(static_cast<float*>(first.memory(weights)),
+                                  static_cast<float*>(first.memory(weights)) + volume(w));
+  std::fill_n(static_cast<float*>(first.memory(weights)), volume(w), 0.0f);
+  ASSERT_TRUE(plan->run(first.bindings(), first.workspace(plan->workspace_bytes())).is_good());
+  std::copy(before.begin(), before.end(), static_cast<float*>(first.memory(weights)));
+  EXPECT_TRUE(first.check().is_good());
+}
+
 // Every function over all magnitudes, alone and behind a matmul: whatever is taken stays within the bound.
 TEST_F(Onednn, FunctionsOverTheWholeRange) {
   for (const P mode : {P::RELU_FWD, P::TANH_FWD, P::SIGMOID_FWD, P::ELU_FWD, P::GELU_FWD, P::GELU_APPROX_TANH_FWD,

@@ -11,6 +11,7 @@ enum Status : int { kSuccess = 0, kOutOfMemory = 1, kInvalidArguments = 2, kUnim
 enum DataType : int { kUndef = 0, kF16 = 1, kBf16 = 2, kF32 = 3, kS32 = 4, kS8 = 5, kU8 = 6 };
 enum PropKind : int { kForwardTraining = 64, kForwardInference = 96, kBackward = 128 };
 enum EngineKind : int { kCpu = 1 };
+enum StreamFlags : unsigned { kStreamDefault = 1 };
 enum FormatTag : int { kFormatAny = 1 };
 enum ScratchpadMode : int { kScratchpadUser = 1 };
 enum NormFlags : unsigned { kUseScale = 0x8, kUseShift = 0x10 };

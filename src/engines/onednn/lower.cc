@@ -20,7 +20,6 @@ std::optional<Launch> make_reorder(const Argument& from, const Argument& to) {
   const Library& lib = library();
   Launch launch;
   launch.name = launch.implementation = "reorder";
-  if (to.place.tensor == ir::kNone) launch.reordered_weight = from.place.tensor;
   Attributes attributes;
   if (lib.primitive_attr_create(attributes.put()) != kSuccess ||
       lib.primitive_attr_set_scratchpad_mode(attributes.get(), kScratchpadUser) != kSuccess ||
@@ -135,7 +134,9 @@ Place Lowering::place(TensorId id) {
 }
 
 Argument Lowering::scratch(int index, const MemoryDesc& desc) {
-  return {index, desc, {ir::kNone, reserve(size_of(desc)), -1}};
+  Place place;
+  place.offset = reserve(size_of(desc));
+  return {index, desc, place};
 }
 
 // --- pointwise nodes behind a primitive ------------------------------------------------------------------------------
@@ -335,7 +336,11 @@ bool Lowering::own_layout(Launch& launch, Argument& weights, std::optional<Launc
       lib.primitive_desc_query_md(launch.desc.get(), gradient ? kQueryDiffWeightsMd : kQueryWeightsMd, 0);
   if (!wanted) return false;
   if (lib.memory_desc_equal(wanted, &weights.desc)) return true;
-  const Argument own = scratch(weights.index, *wanted);
+  Argument own = scratch(weights.index, *wanted);
+  if (!gradient && weights.place.tensor != ir::kNone && tensor(weights.place.tensor).constant) {
+    own.place.kept = int(program_.kept.size());
+    program_.kept.push_back({weights.place.tensor, size_of(*wanted)});
+  }
   auto& reorder = gradient ? after : before;
   reorder = gradient ? make_reorder(own, weights) : make_reorder(weights, own);
   weights = own;

@@ -12,7 +12,7 @@ namespace tilewright::onednn {
 
 struct LowerOptions {
   bool post_ops = true;      // false: every node is its own primitive
-  bool any_weights = false;  // the library chooses the layout of weights; they are reordered at each execute
+  bool any_weights = false;  // the library chooses the layout of weights, and they are reordered
   bool approximate = false;  // also what differs from this library's meaning or bounds: for comparisons only
   int threads = 1;
 };
@@ -22,6 +22,13 @@ struct Place {
   ir::TensorId tensor = ir::kNone;
   int64_t offset = -1;  // bytes of the workspace
   int constant = -1;    // of Program::constants
+  int kept = -1;        // of Program::kept: there rather than in the workspace, once it is there
+};
+
+// A tensor that is marked constant, in the layout that the library likes: reordered once, and kept.
+struct Kept {
+  ir::TensorId tensor;
+  int64_t bytes;
 };
 
 struct Argument {
@@ -36,7 +43,6 @@ struct Launch {
   PrimitiveDesc desc;
   std::vector<Argument> arguments;
   double flops = 0, bytes = 0;
-  ir::TensorId reordered_weight = ir::kNone;  // this launch only brings that tensor into the library's layout
   std::vector<ir::NodeId> nodes;
   bool elementwise = false;  // reads an element before it writes it
 };
@@ -44,6 +50,7 @@ struct Launch {
 struct Program {
   std::vector<Launch> launches;
   std::vector<float> constants;
+  std::vector<Kept> kept;
   int64_t workspace_bytes = 0;
   bool keeps_nan = true;        // NaN comes out wherever this library has it come out
   std::vector<Reason> reasons;  // not empty: the graph is not taken, and the rest is incomplete

@@ -180,7 +180,9 @@ void Lowering::pointwise(NodeId n) {
   const Dims ones(dim.size(), 1);
   const auto other = binary ? describe(in[1], dim.size()) : onednn::describe(ones, kF32, ones);
   if (!other) return refuse(Why::Stride, n, kOverlap, in[1]);
-  const Place place_of_other = binary ? place(in[1]) : Place{ir::kNone, -1, constant(1)};
+  Place place_of_other;
+  if (binary) place_of_other = place(in[1]);
+  else place_of_other.constant = constant(1);
   Build b{.node = n,
           .what = "binary",
           .arguments = {argument(kArgSrc, in[0], *x), {kArgSrc1, *other, place_of_other}},
