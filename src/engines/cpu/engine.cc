@@ -6,6 +6,7 @@
 #include "engines/cpu/kernel.h"
 #include "fuse/regions.h"
 #include "ir/op_def.h"
+#include "plan/rates.h"
 
 namespace tilewright {
 namespace {
@@ -79,9 +80,7 @@ std::vector<Hazard> hazards(const FusedGraph& fused) {
 // Time by the roofline of a machine of the target's kind: rough, to rank plans before they are measured.
 double estimate_ms(const Program& program, const Target& target) {
   const FusedGraph& fused = program.fused;
-  const double threads = std::max(1, target.threads);
-  const double gflops = threads * (target.arch == "avx512" ? 60 : target.arch == "avx2" ? 30 : 6);
-  const double gbytes = std::min(threads, 8.0) * 8;
+  const Rates peak = peak_rates(target);
   double ms = 0;
   for (size_t k = 0; k < fused.regions.size(); ++k) {
     const Region& region = fused.regions[k];
@@ -91,7 +90,10 @@ double estimate_ms(const Program& program, const Target& target) {
     for (ir::NodeId n : region.nodes) flops += ir::cost(fused.graph, fused.graph.nodes[size_t(n)]).flops;
     // A node without a fast loop runs as its reference does, about as fast as one evaluates the whole graph that way.
     if (program.kernels[k]->slow()) ms += 0.003 + flops / 2e6 + bytes / 1e6;
-    else ms += 0.003 + std::max(bytes / gbytes, flops / gflops) * 1e-6;
+    else {
+      const double share = region.anchor == Anchor::Contraction ? 0.8 : 0.5;  // of the peak, as measured
+      ms += 0.003 + std::max(bytes / peak.bytes_per_ms, flops / peak.flops_per_ms) / share;
+    }
   }
   return ms;
 }

@@ -343,6 +343,7 @@ bool Lowering::own_layout(Launch& launch, Argument& weights, std::optional<Launc
   }
   auto& reorder = gradient ? after : before;
   reorder = gradient ? make_reorder(own, weights) : make_reorder(weights, own);
+  if (reorder) reorder->makes_kept = own.place.kept >= 0;
   weights = own;
   return reorder.has_value();
 }

@@ -44,6 +44,7 @@ struct Launch {
   std::vector<Argument> arguments;
   double flops = 0, bytes = 0;
   std::vector<ir::NodeId> nodes;
+  bool makes_kept = false;   // brings a constant into the library's layout, at the first execute only
   bool elementwise = false;  // reads an element before it writes it
 };
 
