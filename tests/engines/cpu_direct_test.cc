@@ -28,7 +28,12 @@ struct GroupedCase {
     const int64_t groups = r.between(2, r.one_in(5) ? 300 / std::max(c, k) : 40 / std::max(c, k) + 2);
     x = {r.between(1, 3), groups * c}, w = {groups * k, c}, y = {x[0], groups * k};
     for (size_t d = 0; d < rank; ++d) {
-      const int64_t filter = r.between(1, rank == 3 ? 3 : 5);
+      if (rank > 1 && r.one_in(6)) {  // an axis of no consequence
+        x.push_back(1), w.push_back(1), y.push_back(1);
+        pre.push_back(0), post.push_back(0), stride.push_back(1), dilation.push_back(1);
+        continue;
+      }
+      const int64_t filter = r.one_in(6) ? 7 : r.between(1, rank == 3 ? 3 : 5);
       pre.push_back(r.between(0, filter)), post.push_back(r.between(0, filter));
       stride.push_back(r.between(1, 3)), dilation.push_back(r.one_in(3) ? r.between(2, 3) : 1);
       const int64_t reach = dilation[d] * (filter - 1) + 1;

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/thread_pool.h"
 #include "engines/cpu/direct_loops.h"
@@ -17,64 +19,86 @@ namespace tilewright::cpu {
 namespace {
 
 constexpr int64_t kEnoughTasks = 32;
-constexpr int64_t kRun = 32;               // positions between two turns of the epilogue
+constexpr int64_t kSums = 8 * 1024;        // between two turns of the epilogue: they stay in the first-level cache
 constexpr int64_t kLargestGroup = 16;      // channels; beyond, a matrix product is better
 constexpr int64_t kLargestGroupAlong = 8;  // the same for lanes along a spatial dim
 constexpr int64_t kCopied = 64 * 1024;     // elements of an operand that a task copies, about
 
 int64_t parts_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-// What positions meet along one spatial dim: taps of the filter, and coordinates of the operand.
+// What positions meet along one spatial dim: taps of the filter, and coordinates of the operand, counted from the first
+// that any position meets, padding included.
 struct Meeting {
   int64_t tap, at;
 };
 // Positions first, first + spacing, ... that meet the same taps, at coordinates that grow by `advance`.
 struct Run {
   int64_t first, count, spacing, advance;
+  int64_t tap_run;                // taps that follow each other as positions do, or 1
   std::vector<Meeting> meetings;  // of the first
 };
 struct PositionDim {
-  int64_t extent, taps, operand_extent;
-  std::vector<std::vector<Meeting>> meetings;  // by position
+  size_t axis;             // spatial
+  int64_t extent;          // positions
+  int64_t operand_extent;  // coordinates that they meet
+  int64_t low, inside;     // the first of them in the operand, and its size there: beyond is padding
+  int64_t spacing;         // of a run: one for each phase of the stride in dgrad, else one in all
   std::vector<Run> runs;
 
-  // Both gradients and the convolution itself: position p and tap r meet at (p * factor + offset(r)) / divisor.
   PositionDim(const ops::Convolution& c, size_t d, bool dgrad)
-      : extent(dgrad ? c.in[d] : c.out[d]), taps(c.filter[d]), operand_extent(dgrad ? c.out[d] : c.in[d]) {
-    const int64_t stride = c.stride[d];
-    for (int64_t p = 0; p < extent; ++p) {
-      meetings.emplace_back();
+      : axis(d),
+        extent(dgrad ? c.in[d] : c.out[d]),
+        inside(dgrad ? c.out[d] : c.in[d]),
+        spacing(dgrad ? c.stride[d] : 1) {
+    const int64_t stride = c.stride[d], taps = c.filter[d], advance = dgrad ? 1 : stride;
+    low = std::numeric_limits<int64_t>::max();
+    int64_t high = -low;
+    for (int64_t p = 0; p < std::min(spacing, extent); ++p) {
+      Run run{p, (extent - p + spacing - 1) / spacing, spacing, advance, 1, {}};
       for (int64_t r = 0; r < taps; ++r) {
         const int64_t offset = (c.flip ? taps - 1 - r : r) * c.dilation[d] - c.pre[d];
         const int64_t at = dgrad ? p - offset : p * stride + offset;
-        if (at < 0 || (dgrad && at % stride != 0)) continue;
-        const int64_t coordinate = dgrad ? at / stride : at;
-        if (coordinate < operand_extent) meetings.back().push_back({r, coordinate});
+        if (!dgrad || at % stride == 0) run.meetings.push_back({r, dgrad ? at / stride : at});
       }
+      auto& list = run.meetings;
+      std::sort(list.begin(), list.end(), [](const Meeting& a, const Meeting& b) { return a.at < b.at; });
+      if (!list.empty())
+        low = std::min(low, list.front().at), high = std::max(high, list.back().at + (run.count - 1) * advance);
+      run.tap_run = follows(list, advance);
+      runs.push_back(std::move(run));
     }
-    const int64_t spacing = dgrad ? stride : 1, advance = dgrad ? 1 : stride;
-    const auto goes_on = [&](int64_t p) {
-      const auto &a = meetings[size_t(p - spacing)], &b = meetings[size_t(p)];
-      return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                        [&](const Meeting& x, const Meeting& y) { return x.tap == y.tap && x.at + advance == y.at; });
-    };
-    for (int64_t phase = 0; phase < std::min(spacing, extent); ++phase)
-      for (int64_t p = phase; p < extent; p += spacing) {
-        if (p > phase && goes_on(p)) ++runs.back().count;
-        else runs.push_back({p, 1, spacing, advance, meetings[size_t(p)]});
-      }
+    if (low > high) low = 0, high = -1;
+    for (Run& run : runs)
+      for (Meeting& m : run.meetings) m.at -= low;
+    operand_extent = high - low + 1;
+  }
+  // Taps of which each meets what the one before it meets a position later.
+  static int64_t follows(const std::vector<Meeting>& list, int64_t advance) {
+    for (size_t i = 1; i < list.size(); ++i)
+      if (list[i].at - list[i - 1].at != advance) return 1;
+    return std::max<int64_t>(1, int64_t(list.size()));
+  }
+  // The run that position p is in; its meetings' coordinates lie `shift` further there.
+  const Run& run_of(int64_t p, int64_t* shift) const {
+    const Run& run = runs[size_t(p % spacing)];
+    *shift = p / spacing * run.advance;
+    return run;
   }
   // The coordinates that positions [begin, end) meet.
   std::pair<int64_t, int64_t> coordinates(int64_t begin, int64_t end) const {
     std::pair<int64_t, int64_t> range{operand_extent, 0};
-    for (int64_t p = begin; p < end; ++p)
-      for (const Meeting& m : meetings[size_t(p)])
-        range = {std::min(range.first, m.at), std::max(range.second, m.at + 1)};
+    const auto add = [&](int64_t p) {
+      int64_t shift;
+      for (const Meeting& m : run_of(p, &shift).meetings)
+        range = {std::min(range.first, m.at + shift), std::max(range.second, m.at + shift + 1)};
+    };
+    for (int64_t p = begin; p < std::min(end, begin + spacing); ++p) add(p);
+    for (int64_t p = std::max(begin, end - spacing); p < end; ++p) add(p);
     return range.first < range.second ? range : std::pair<int64_t, int64_t>{0, 0};
   }
 };
 
-// Rows of lanes of an operand: in the tensor, or copied.
+// Rows of lanes of an operand: copied, or in the tensor.
 template <class T>
 struct Rows {
   const T* at = nullptr;
@@ -101,7 +125,7 @@ class RowOperand {
     for (int d : position_dims) position_strides_.push_back(strides_[size_t(d)]);
   }
   const fuse::PwProgram& program() const { return packer_.program(); }
-  // Whether lanes can be read in the tensor. Coordinates that leave it are not met, with lanes along channels.
+  // Whether lanes can be read in the tensor.
   bool in_place(void* const* base) const { return plain_ && is_native<T>(program().access[0].type, base[0]); }
   const T* tensor(void* const* base, int64_t batch, int64_t lane) const {
     int64_t index[kMaxProblem] = {}, at = program().access[0].offset + lane;
@@ -147,8 +171,14 @@ class Direct : public Kernel {
   Direct(const ops::Convolution& conv, bool dgrad, bool by_channels)
       : conv_(conv), dgrad_(dgrad), by_channels_(by_channels), loops_(direct_loops<T>()) {
     const size_t count = conv_.rank() - (by_channels_ ? 0 : 1);
-    for (size_t d = 0; d < count; ++d) dims_.emplace_back(conv_, d, dgrad_);
+    for (size_t d = 0; d < count; ++d) {
+      dims_.emplace_back(conv_, d, dgrad_);
+      const PositionDim& dim = dims_.back();
+      const bool nothing = dim.extent == 1 && dim.operand_extent == 1 && dim.low == 0 && conv_.filter[d] == 1;
+      if (nothing && (d + 1 < count || dims_.size() > 1 || !by_channels_)) dims_.pop_back();
+    }
     taps_ = volume(conv_.filter);
+    for (const PositionDim& d : dims_) tap_stride_.push_back(row_major_strides(conv_.filter)[d.axis]);
     if (by_channels_) return;
     const size_t last = conv_.rank() - 1;
     phases_ = dgrad_ ? 1 : conv_.stride[last];
@@ -171,6 +201,17 @@ class Direct : public Kernel {
     return dims_.empty() ? std::pair<int64_t, int64_t>{0, 1} : dims_[0].coordinates(begin, end);
   }
 
+  // Appends the coordinates of the axes before the lanes', the position dims being problem dims. An axis of one
+  // position and one tap is no dim: its coordinate is 0.
+  void add_coordinates(const std::vector<int>& position, bool operand, std::vector<Coordinate>& to) const {
+    const size_t first = to.size();
+    to.resize(first + conv_.rank() - (by_channels_ ? 0 : 1));
+    for (size_t d = 0; d < dims_.size(); ++d) {
+      Coordinate& c = to[first + dims_[d].axis];
+      c = along(position[d], operand ? dims_[d].inside : dims_[d].extent);
+      if (operand) c.base = dims_[d].low;
+    }
+  }
   // The convolved operand: X, or DY in dgrad. per_group: its channels in a group.
   void prepare_operand(const fuse::PwProgram& program, int64_t channels, int64_t per_group) {
     Problem p;
@@ -186,15 +227,13 @@ class Direct : public Kernel {
     if (by_channels_) {
       for (const PositionDim& d : dims_) position.push_back(add(d.operand_extent, 'm'));
       x.push_back(along(add(channels, 'k'), channels));
-      for (size_t d = 0; d < dims_.size(); ++d) x.push_back(along(position[d], dims_[d].operand_extent));
+      add_coordinates(position, true, x);
     } else {
       const int group = add(conv_.groups, 'b'), channel = add(per_group, 'm');
       x.push_back(along(group, channels, per_group));
       x.back().factor[size_t(channel)] = 1;
-      for (const PositionDim& d : dims_) {
-        position.push_back(add(d.operand_extent, 'm'));
-        x.push_back(along(position.back(), d.operand_extent));
-      }
+      for (const PositionDim& d : dims_) position.push_back(add(d.operand_extent, 'm'));
+      add_coordinates(position, true, x);
       const size_t last = conv_.rank() - 1;
       const int phase = add(phases_, 'm');
       const int lane = add((dgrad_ ? conv_.in[last] : conv_.out[last]) + reach_, 'k');
@@ -216,20 +255,26 @@ class Direct : public Kernel {
     return (by_channels_ ? 1 : per_group_) * (dims_.empty() ? 1 : first_dim) * operand_inner() * phases_;
   }
 
+  // Channels that are worked on at once: few, so that all rows that positions share stay in the first-level cache.
+  int64_t panel() const { return by_channels_ ? 2 * loops_.vector : kLanes; }
+  // Lanes that a task copies at once: that many, where copying is cheap.
+  int64_t lanes_at_once(void* const* base, int64_t lanes) const {
+    return by_channels_ && operand_.in_place(base) ? std::min(lanes, panel()) : lanes;
+  }
+
   // The operand for a task: the range of the first position dim's coordinates that it meets, and a range of lanes.
   Rows<T> rows(const Memory& memory, void* const* base, int64_t batch, std::pair<int64_t, int64_t> range, int64_t lane,
                int64_t lanes, char* scratch, T* copy) const {
-    Rows<T> r;
-    if (by_channels_ && operand_.in_place(base)) {
-      r.at = operand_.tensor(base, batch, lane);
-      for (size_t d = 0; d < dims_.size(); ++d) r.stride[d] = operand_.position_stride(d);
-      return r;
-    }
     const int64_t first = range.second - range.first, inner = operand_inner() * phases_;
     const int64_t whole = dims_.empty() ? 1 : dims_[0].operand_extent;
-    for (int64_t c = 0; c < (by_channels_ ? 1 : per_group_); ++c)
-      operand_.copy(memory, base, batch, (c * whole + range.first) * inner, first * inner, lane, lanes, scratch,
-                    copy + c * first * inner * lanes);
+    if (by_channels_ && operand_.in_place(base)) {
+      copy_channels(operand_.tensor(base, batch, lane), range, lanes, copy);
+    } else {
+      for (int64_t c = 0; c < (by_channels_ ? 1 : per_group_); ++c)
+        operand_.copy(memory, base, batch, (c * whole + range.first) * inner, first * inner, lane, lanes, scratch,
+                      copy + c * first * inner * lanes);
+    }
+    Rows<T> r;
     r.channel = first * inner * lanes, r.phase = lanes;
     int64_t stride = phases_ * lanes;
     for (size_t d = dims_.size(); d-- > 0; stride *= dims_[d].operand_extent) r.stride[d] = stride;
@@ -238,36 +283,66 @@ class Direct : public Kernel {
     return r;
   }
 
-  // What a position of all dims but the last one meets: an offset into the rows, and a tap.
+  // Rows of plain channels, `from` being where all coordinates are 0.
+  void copy_channels(const T* from, std::pair<int64_t, int64_t> range, int64_t lanes, T* to) const {
+    const size_t n = dims_.size();
+    const int64_t middle = n == 3 ? dims_[1].operand_extent : 1, outer = n > 1 ? range.second - range.first : 1;
+    const PositionDim& d = dims_[n - 1];
+    // Along the last dim: coordinates [begin, end), of which [inside, outside) are not padding.
+    const int64_t begin = n > 1 ? 0 : range.first, end = n > 1 ? d.operand_extent : range.second;
+    const int64_t inside = std::clamp(-d.low, begin, end), outside = std::clamp(d.inside - d.low, inside, end);
+    const int64_t step = operand_.position_stride(n - 1);
+    for (int64_t i = 0; i < outer * middle; ++i, to += (end - begin) * lanes) {
+      const int64_t at[2] = {n > 1 ? range.first + i / middle + dims_[0].low : 0,
+                             n == 3 ? i % middle + dims_[1].low : 0};
+      int64_t offset = (inside + d.low) * step;
+      bool padding = inside == outside;
+      for (size_t k = 0; k + 1 < n; ++k) {
+        padding = padding || at[k] < 0 || at[k] >= dims_[k].inside;
+        offset += at[k] * operand_.position_stride(k);
+      }
+      if (padding) {
+        std::fill_n(to, (end - begin) * lanes, T(0));
+        continue;
+      }
+      std::fill_n(to, (inside - begin) * lanes, T(0));
+      loops_.copy(lanes, outside - inside, from + offset, step, to + (inside - begin) * lanes);
+      std::fill_n(to + (outside - begin) * lanes, (end - outside) * lanes, T(0));
+    }
+  }
+
+  // What a position of all dims but the run's meets: an offset into the rows, and a tap.
   struct Partial {
     int64_t offset, tap;
   };
-  int64_t outer_taps(const Rows<T>& r, const int64_t* position, Partial* out) const {
+  int64_t outer_taps(const Rows<T>& r, size_t run, const int64_t* position, Partial* out) const {
     int64_t count = 1;
     out[0] = {r.origin, 0};
-    for (size_t d = 0; d + 1 < dims_.size(); ++d) {
-      const auto& meetings = dims_[d].meetings[size_t(position[d])];
+    for (size_t d = 0; d < dims_.size(); ++d) {
+      if (d == run) continue;
+      int64_t shift;
+      const auto& meetings = dims_[d].run_of(position[d], &shift).meetings;
       const int64_t before = count;
       count *= int64_t(meetings.size());
       for (int64_t i = before; i-- > 0;)  // from the back: place for the products
         for (size_t m = meetings.size(); m-- > 0;)
-          out[i * int64_t(meetings.size()) + int64_t(m)] = {out[i].offset + meetings[m].at * r.stride[d],
-                                                            out[i].tap * dims_[d].taps + meetings[m].tap};
+          out[i * int64_t(meetings.size()) + int64_t(m)] = {out[i].offset + (meetings[m].at + shift) * r.stride[d],
+                                                            out[i].tap + meetings[m].tap * tap_stride_[d]};
     }
     return count;
   }
 
-  // Calls body(first position, last + 1 in steps of spacing, ...) for the runs along the last position dim that lie in
-  // [begin, end), with the taps that they meet: pointers to rows, and the number of each tap.
+  // Calls body(run, first position, positions, step of the operand, taps) for the runs along a dim, inside
+  // [begin, end), with the taps that they meet in x and tap: pointers to rows, and the number of each.
   template <class Body>
-  void for_runs(const Rows<T>& r, const Partial* outer, int64_t outer_count, int64_t begin, int64_t end, const T** x,
-                int64_t* tap, const Body& body) const {
-    const auto list = [&](const std::vector<Meeting>& meetings, int64_t run_taps, int64_t run_stride, int64_t skip) {
+  void for_runs(const Rows<T>& r, size_t run_dim, const Partial* outer, int64_t outer_count, int64_t begin, int64_t end,
+                const T** x, int64_t* tap, const Body& body) const {
+    const auto list = [&](const std::vector<Meeting>& meetings, int64_t run_stride, int64_t tap_stride, int64_t skip) {
       int64_t n = 0;
       for (int64_t i = 0; i < outer_count; ++i)
         for (const Meeting& m : meetings) {
           const T* const at = r.at + (outer[i].offset + (m.at + skip) * run_stride);
-          const int64_t t = outer[i].tap * run_taps + m.tap;
+          const int64_t t = outer[i].tap + m.tap * tap_stride;
           if (by_channels_) {
             x[n] = at, tap[n++] = t;
             continue;
@@ -275,44 +350,46 @@ class Direct : public Kernel {
           for (size_t s = 0; s < last_taps_.size(); ++s)
             for (int64_t c = 0; c < per_group_; ++c, ++n) {
               x[n] = at + c * r.channel + last_taps_[s].first * r.phase + last_taps_[s].second;
-              tap[n] = (t * int64_t(last_taps_.size()) + int64_t(s)) * per_group_ + c;
+              tap[n] = (t + int64_t(s)) * per_group_ + c;
             }
         }
       return n;
     };
     if (dims_.empty()) {
       static const std::vector<Meeting> kOne = {{0, 0}};
-      return body(int64_t{0}, int64_t{1}, int64_t{1}, int64_t{0}, list(kOne, 1, 0, 0));
+      static const Run kAlone{0, 1, 1, 0, 1, {}};
+      return body(kAlone, int64_t{0}, int64_t{1}, int64_t{0}, list(kOne, 0, 0, 0));
     }
-    const PositionDim& d = dims_.back();
-    const int64_t stride = r.stride[dims_.size() - 1];
-    for (const Run& run : d.runs) {
+    const int64_t stride = r.stride[run_dim];
+    for (const Run& run : dims_[run_dim].runs) {
       const int64_t from = begin <= run.first ? 0 : parts_of(begin - run.first, run.spacing);
       const int64_t to = end <= run.first ? 0 : std::min(run.count, parts_of(end - run.first, run.spacing));
       if (from >= to) continue;
-      const int64_t taps = list(run.meetings, d.taps, stride, from * run.advance);
-      body(run.first + from * run.spacing, to - from, run.spacing, run.advance * stride, taps);
+      const int64_t taps = list(run.meetings, stride, tap_stride_[run_dim], from * run.advance);
+      body(run, run.first + from * run.spacing, to - from, run.advance * stride, taps);
     }
   }
 
-  // Calls body(row, outer taps, their count, begin, end) for positions [begin, end) of the last dim, at most kRun,
-  // whose first is `row` among the rows of the tile: positions [first, last) of the first dim.
+  // Calls body(position, outer taps, their count, end) for the positions of a tile, first <= position[0] < last: those
+  // along the last dim at once, from position[last dim] to end.
   template <class Body>
-  void for_rows(const Rows<T>& r, int64_t first, int64_t last, Partial* partial, const Body& body) const {
-    const size_t n = dims_.size();
-    if (n <= 1) {
-      partial[0] = {r.origin, 0};
-      for (int64_t p = first; p < last; p += kRun) body(p - first, partial, int64_t{1}, p, std::min(last, p + kRun));
-      return;
-    }
-    const int64_t width = dims_[n - 1].extent, middle = n == 3 ? dims_[1].extent : 1;
-    for (int64_t p = first; p < last; ++p)
-      for (int64_t q = 0; q < middle; ++q) {
-        const int64_t position[2] = {p, q}, row = ((p - first) * middle + q) * width;
-        const int64_t count = outer_taps(r, position, partial);
-        for (int64_t w = 0; w < width; w += kRun) body(row + w, partial, count, w, std::min(width, w + kRun));
+  void for_positions(const Rows<T>& r, int64_t first, int64_t last, Partial* partial, const Body& body) const {
+    const size_t run = last_dim();
+    int64_t position[3] = {first, 0, 0};
+    for (size_t d = 0; d < dims_.size(); ++d)
+      if ((d == 0 ? last - first : dims_[d].extent) <= 0) return;
+    for (;;) {
+      const int64_t count = outer_taps(r, run, position, partial);
+      body(position, partial, count, dims_.empty() ? 1 : run == 0 ? last : dims_[run].extent);
+      size_t d = run;
+      while (d-- > 0) {
+        if (++position[d] < (d == 0 ? last : dims_[d].extent)) break;
+        position[d] = d == 0 ? first : 0;
       }
+      if (d == size_t(-1)) return;
+    }
   }
+  size_t last_dim() const { return dims_.empty() ? 0 : dims_.size() - 1; }
   int64_t most_taps() const { return taps_ * (by_channels_ ? 1 : per_group_); }
 
   ops::Convolution conv_;
@@ -320,6 +397,7 @@ class Direct : public Kernel {
   const DirectLoops<T>& loops_;
   std::vector<PositionDim> dims_;  // all, or all but the one that lanes run along
   int64_t taps_ = 1, per_group_ = 1;
+  Dims tap_stride_;  // by position dim
   // Lanes along the last dim: rows by phase of the stride; per tap the phase, and how far into the row it begins.
   int64_t phases_ = 1, reach_ = 0;
   std::vector<std::pair<int64_t, int64_t>> last_taps_;
@@ -336,8 +414,10 @@ class DirectConvolution : public Direct<T> {
         made_per_group_(dgrad ? conv.c_per_group() : conv.k_per_group()) {
     this->prepare_operand(region.operand[0], dgrad ? conv.k : conv.c, dgrad ? conv.k_per_group() : conv.c_per_group());
     prepare_filter(region.operand[1]);
+    const Problem problem = result_problem();
+    make_simple(region, problem);
     cut();
-    epilogue_.prepare(region, result_problem(), tiling_);
+    epilogue_.prepare(region, problem, tiling_);
   }
 
   int64_t scratch_bytes() const override { return filter_bytes() + epilogue_.scratch_bytes(); }
@@ -348,7 +428,9 @@ class DirectConvolution : public Direct<T> {
       resolve(memory, this->operand_.program(), launch.base[0]);
       resolve(memory, filter_.program(), launch.base[1]);
       resolve(memory, epilogue_.program(), launch.base[2]);
-      launch.plain = epilogue_.is_plain() && is_native<T>(kNativeType<T>, launch.base[2][0]);
+      launch.simple = simple_.possible;
+      for (int a : {simple_.bias, simple_.store})
+        if (a >= 0) launch.simple = launch.simple && is_native<T>(kNativeType<T>, launch.base[2][a]);
       copy_filter(launch);
       const int64_t made = this->by_channels_ ? 1 : made_per_group_;
       parallel_for(tiling_.count() / made, [&](int64_t task) { compute(launch, task); });
@@ -368,10 +450,23 @@ class DirectConvolution : public Direct<T> {
     void* base[3][kMaxAccesses];  // of the operand, the filter, the result
     T* filter;
     double* partial;
-    bool plain = false;
+    bool simple = false;
+  };
+  struct Work {
+    T *sums, *copy;
+    char* packing;
+    typename Direct<T>::Partial* partial;
+    const T **x, **w;
+    int64_t* tap;
+  };
+  // A program that the inner loops can take over: a bias, a ReLU, and the store of elements of T that lie side by side.
+  struct Simple {
+    bool possible = false, relu = false;
+    int bias = -1, store = -1;     // accesses
+    std::vector<Factors> strides;  // of all accesses, per problem dim
   };
 
-  // The filter as lanes want it: [tap, channel of the sum][channel made], or the other way round.
+  // The filter as lanes want it: [panel of channels made][tap, channel of the sum][channel made].
   void prepare_filter(const fuse::PwProgram& program) {
     Problem p;
     const auto add = [&](int64_t extent, char group) {
@@ -379,28 +474,29 @@ class DirectConvolution : public Direct<T> {
       return int(p.dims.size()) - 1;
     };
     const ops::Convolution& c = this->conv_;
-    const char made_group = this->by_channels_ ? 'k' : 'm', sum_group = this->by_channels_ ? 'm' : 'k';
-    const int group = add(c.groups, made_group), made = add(made_per_group_, made_group);
+    const int group = add(c.groups, 'm'), made = add(made_per_group_, 'm');
     std::vector<Coordinate> taps;
-    for (int64_t extent : c.filter) taps.push_back(along(add(extent, sum_group), extent));
-    const int summed = add(this->per_group_, sum_group);
+    for (int64_t extent : c.filter) taps.push_back(along(add(extent, 'k'), extent));
+    const int summed = add(this->per_group_, 'k');
     const int k = this->dgrad_ ? summed : made, channel = this->dgrad_ ? made : summed;
     p.operand[0].push_back(along(group, c.k, c.k_per_group()));
     p.operand[0].back().factor[size_t(k)] = 1;
     p.operand[0].push_back(along(channel, c.c_per_group()));
     p.operand[0].insert(p.operand[0].end(), taps.begin(), taps.end());
-    filter_.prepare(p, 0, 'm', program, 1);
-    filter_rows_ = p.size('m'), filter_columns_ = p.size('k');
+    panel_ = this->by_channels_ ? this->panel() : 1;
+    filter_.prepare(p, 0, 'm', program, int(panel_));
+    sums_ = p.size('k');
   }
-  int64_t filter_bytes() const { return (filter_rows_ * filter_columns_ * int64_t(sizeof(T)) + 63) / 64 * 64; }
+  int64_t filter_bytes() const {
+    return (parts_of(made_, panel_) * panel_ * sums_ * int64_t(sizeof(T)) + 63) / 64 * 64;
+  }
   void copy_filter(const Launch& launch) const {
-    const int64_t rows = std::max<int64_t>(1, 16 * 1024 / std::max<int64_t>(1, filter_columns_));
-    parallel_for(parts_of(filter_rows_, rows), [&](int64_t part) {
+    const int64_t rows = parts_of(16 * 1024, panel_ * std::max<int64_t>(1, sums_)) * panel_;
+    parallel_for(parts_of(made_, rows), [&](int64_t part) {
       int64_t index[kMaxProblem] = {};
-      const int64_t first = part * rows, count = std::min(rows, filter_rows_ - first);
-      filter_.pack(launch.memory, launch.base[1], {first, count, 0, filter_columns_, filter_rows_, filter_columns_},
-                   T(0), index, thread_scratch(filter_.scratch_bytes(count, filter_columns_)),
-                   launch.filter + first * filter_columns_);
+      const int64_t first = part * rows, count = std::min(rows, made_ - first);
+      filter_.pack(launch.memory, launch.base[1], {first, count, 0, sums_, made_, sums_}, T(0), index,
+                   thread_scratch(filter_.scratch_bytes(count, sums_)), launch.filter + first * sums_);
     });
   }
 
@@ -417,13 +513,51 @@ class DirectConvolution : public Direct<T> {
       channel[size_t(add(c.groups, 'b'))] = made_per_group_;
       channel[size_t(add(made_per_group_, 'b'))] = 1;
     }
-    std::vector<int> spatial;
-    for (const PositionDim& d : this->dims_) spatial.push_back(add(d.extent, 'm'));
+    std::vector<int> position;
+    for (const PositionDim& d : this->dims_) position.push_back(add(d.extent, 'm'));
+    if (position.empty()) add(1, 'm');
+    std::vector<Coordinate> spatial;
+    this->add_coordinates(position, false, spatial);
     if (this->by_channels_) channel[size_t(add(made_, 'n'))] = 1;
-    else spatial.push_back(add(this->dgrad_ ? c.in.back() : c.out.back(), 'n'));
+    else spatial.push_back(along(add(this->dgrad_ ? c.in.back() : c.out.back(), 'n'), 1));
     p.result = {along(image, 1).factor, channel};
-    for (int d : spatial) p.result.push_back(along(d, 1).factor);
+    for (const Coordinate& x : spatial) p.result.push_back(x.factor);
     return p;
+  }
+
+  void make_simple(const fuse::Region& region, const Problem& problem) {
+    batch_index_.set(problem, 'b');
+    row_index_.set(problem, 'm');
+    const fuse::PwProgram& p = region.program;
+    const size_t lane = size_t(problem.dims_of('n')[0]);
+    for (const fuse::Access& a : p.access) simple_.strides.push_back(problem_strides(problem, a));
+    int value = -1;
+    bool biased = false;
+    for (size_t k = 0; k < p.code.size(); ++k) {
+      const fuse::Instr& i = p.code[k];
+      if (simple_.store >= 0) return;  // something follows
+      if (i.op == fuse::PwOp::Load) {
+        const Factors& s = simple_.strides[size_t(i.access)];
+        bool fits = simple_.bias < 0 && p.access[size_t(i.access)].type == kNativeType<T> &&
+                    s[lane] == (this->by_channels_ ? 1 : 0);
+        for (int d : row_index_.dims) fits = fits && s[size_t(d)] == 0;
+        if (!fits) return;
+        simple_.bias = i.access;
+        continue;
+      }
+      const bool adds = i.op == fuse::PwOp::Pointwise && i.mode == PointwiseMode_t::ADD && value >= 0 && !biased &&
+                        !simple_.relu && i.arg[0] != i.arg[1] && simple_.bias >= 0;
+      const bool clips = i.op == fuse::PwOp::Pointwise && i.mode == PointwiseMode_t::RELU_FWD && i.arg[0] == value &&
+                         i.params.lower == 0 && i.params.slope == 0 && std::isinf(i.params.upper);
+      if (i.op == fuse::PwOp::In) value = int(k);
+      else if (adds) value = int(k), biased = true;
+      else if (clips) value = int(k), simple_.relu = true;
+      else if (i.op == fuse::PwOp::Store && i.arg[0] == value && p.access[size_t(i.access)].type == kNativeType<T> &&
+               simple_.strides[size_t(i.access)][lane] == 1)
+        simple_.store = i.access;
+      else return;
+    }
+    simple_.possible = simple_.store >= 0 && biased == (simple_.bias >= 0) && region.side.empty();
   }
 
   void cut() {
@@ -431,7 +565,8 @@ class DirectConvolution : public Direct<T> {
     tiling_.batch = c.n * (this->by_channels_ ? 1 : made_);
     tiling_.m = this->first_extent() * this->inner_positions();
     tiling_.n = this->by_channels_ ? made_ : this->dgrad_ ? c.in.back() : c.out.back();
-    tiling_.tile_n = std::min<int64_t>(tiling_.n, kLanes);
+    // Few channels rather than few positions: neighbouring positions share what they copy.
+    tiling_.tile_n = std::min<int64_t>(tiling_.n, this->by_channels_ ? kLanes / 2 : kLanes);
     tiling_.n_tiles = parts_of(tiling_.n, std::max<int64_t>(1, tiling_.tile_n));
     // Parts of the first dim: enough for the threads, and not too much to copy.
     const int64_t others = c.n * (this->by_channels_ ? 1 : c.groups) * tiling_.n_tiles, extent = this->first_extent();
@@ -442,21 +577,35 @@ class DirectConvolution : public Direct<T> {
     tiling_.m_tiles = parts_of(extent, first_part_);
   }
 
+  // Where a tile's sums go, from its first position on: to memory, finished, or to a buffer for the epilogue.
+  struct Target {
+    T* at;
+    int64_t stride[3];  // by position dim
+    const T* bias;
+    bool relu;
+    Target from(int64_t lane, bool bias_by_lane) const {
+      Target t = *this;
+      t.at += lane;
+      if (bias && bias_by_lane) t.bias += lane;
+      return t;
+    }
+  };
+
   void compute(const Launch& launch, int64_t task) const {
     const int64_t n_tile = task % tiling_.n_tiles, m_tile = task / tiling_.n_tiles % tiling_.m_tiles;
     const int64_t batch = task / tiling_.n_tiles / tiling_.m_tiles, n0 = n_tile * tiling_.tile_n;
     const int64_t first = m_tile * first_part_, last = std::min(first + first_part_, this->first_extent());
     const int64_t columns = std::min(tiling_.tile_n, tiling_.n - n0);
+    const int64_t at_once = this->lanes_at_once(launch.base[0], columns);
     const auto range = this->first_coordinates(first, last);
-    const int64_t lanes = columns + this->reach_, rows = this->copied_rows(range.second - range.first);
-    const bool copies = !(this->by_channels_ && this->operand_.in_place(launch.base[0]));
+    const int64_t rows = this->copied_rows(range.second - range.first);
 
     typename Epilogue<T>::Tile epilogue(epilogue_);
     Work w;
     const auto cut = [&](Cutter& c) {
-      w.sums = c.take<T>(std::min(kRun, tiling_.tile_m) * tiling_.tile_n);
-      w.copy = c.take<T>(copies ? rows * lanes : 0);
-      w.packing = c.take<char>(copies ? this->operand_.scratch_bytes(rows, lanes) : 0);
+      w.copy = c.take<T>(rows * (at_once + this->reach_));
+      w.packing = c.take<char>(this->operand_.scratch_bytes(rows, at_once + this->reach_));
+      w.sums = c.take<T>(launch.simple ? 0 : tiling_.tile_m * tiling_.tile_n);
       w.partial = c.take<typename Direct<T>::Partial>(this->taps_);
       w.x = c.take<const T*>(this->most_taps());
       w.w = c.take<const T*>(this->most_taps());
@@ -468,49 +617,80 @@ class DirectConvolution : public Direct<T> {
     Cutter cutter(thread_scratch(counter.bytes()));
     cut(cutter);
 
-    const Rows<T> operand = this->rows(launch.memory, launch.base[0], batch, range, n0, lanes, w.packing, w.copy);
     const int64_t made = this->by_channels_ ? 1 : made_per_group_;
-    for (int64_t i = 0; i < made; ++i) {
-      const int64_t tile = ((batch * made + i) * tiling_.m_tiles + m_tile) * tiling_.n_tiles + n_tile;
-      const int64_t row = batch % std::max<int64_t>(1, this->conv_.groups) * made + i;
-      const T* const filter = launch.filter + (this->by_channels_ ? n0 : row * filter_columns_);
-      epilogue.start(tile, launch.memory, launch.base[2], launch.partial);
-      this->for_rows(
-          operand, first, last, w.partial,
-          [&](int64_t r, const auto* outer, int64_t count, int64_t begin, int64_t end) {
-            T* const out =
-                launch.plain ? epilogue_.plain_address(launch.base[2], tiling_.batch_of(tile), tiling_.m0(tile) + r, n0)
-                             : w.sums;
-            const int64_t ld = launch.plain ? epilogue_.plain_row_stride() : tiling_.tile_n;
-            this->for_runs(operand, outer, count, begin, end, w.x, w.tap,
-                           [&](int64_t p, int64_t positions, int64_t spacing, int64_t x_step, int64_t taps) {
-                             for (int64_t t = 0; t < taps; ++t) w.w[t] = filter + w.tap[t] * filter_step();
-                             sum({columns, positions, taps, w.x, x_step, w.w, out + (p - begin) * ld, spacing * ld});
-                           });
-            if (!launch.plain) epilogue.apply(w.sums, ld, r, end - begin);
-          });
+    for (int64_t lane = 0; lane < columns; lane += at_once) {
+      const int64_t lanes = std::min(at_once, columns - lane);
+      Rows<T> operand =
+          this->rows(launch.memory, launch.base[0], batch, range, n0 + lane, lanes + this->reach_, w.packing, w.copy);
+      for (int64_t i = 0; i < made; ++i) {
+        const int64_t tile = ((batch * made + i) * tiling_.m_tiles + m_tile) * tiling_.n_tiles + n_tile;
+        const int64_t row = batch % std::max<int64_t>(1, this->conv_.groups) * made + i;
+        Target target = launch.simple ? in_memory(launch, tile) : in_buffer(w.sums);
+        for (int64_t l = lane; l < lane + lanes; l += this->panel(), operand.at += this->panel())
+          make_tile(operand, first, last, launch.filter + (this->by_channels_ ? n0 + l : row) * sums_,
+                    target.from(l, this->by_channels_), std::min(this->panel(), lane + lanes - l), w);
+        operand.at = w.copy;
+        if (launch.simple || lane + lanes < columns) continue;
+        epilogue.start(tile, launch.memory, launch.base[2], launch.partial);
+        epilogue.apply(w.sums, tiling_.tile_n, 0, (last - first) * this->inner_positions());
+      }
     }
   }
 
-  struct Work {
-    T *sums, *copy;
-    char* packing;
-    typename Direct<T>::Partial* partial;
-    const T **x, **w;
-    int64_t* tap;
-  };
-  int64_t filter_step() const { return this->by_channels_ ? this->per_group_ * filter_columns_ : 1; }
+  Target in_buffer(T* sums) const {
+    Target t{sums, {}, nullptr, false};
+    int64_t stride = tiling_.tile_n;
+    for (size_t d = this->dims_.size(); d-- > 0; stride *= this->dims_[d].extent) t.stride[d] = stride;
+    return t;
+  }
+  Target in_memory(const Launch& launch, int64_t tile) const {
+    int64_t index[kMaxProblem] = {};
+    batch_index_.decode(tiling_.batch_of(tile), index);
+    const auto at = [&](int access, int64_t from) {
+      int64_t offset = epilogue_.program().access[size_t(access)].offset + from;
+      for (int d : batch_index_.dims) offset += index[d] * simple_.strides[size_t(access)][size_t(d)];
+      return static_cast<T*>(launch.base[2][access]) + offset;
+    };
+    Target t{nullptr, {}, nullptr, simple_.relu};
+    const Factors& strides = simple_.strides[size_t(simple_.store)];
+    for (size_t d = 0; d < this->dims_.size(); ++d) t.stride[d] = strides[size_t(row_index_.dims[d])];
+    t.at = at(simple_.store, tiling_.n0(tile) + tiling_.m0(tile) / this->inner_positions() * t.stride[0]);
+    if (simple_.bias >= 0) t.bias = at(simple_.bias, this->by_channels_ ? tiling_.n0(tile) : 0);
+    return t;
+  }
+
+  void make_tile(const Rows<T>& operand, int64_t first, int64_t last, const T* filter, const Target& target,
+                 int64_t lanes, const Work& w) const {
+    const size_t run = this->last_dim();
+    this->for_positions(
+        operand, first, last, w.partial, [&](const int64_t* position, const auto* outer, int64_t count, int64_t end) {
+          int64_t row = -first * target.stride[0];
+          for (size_t d = 0; d < this->dims_.size(); ++d)
+            if (d != run) row += position[d] * target.stride[d];
+          this->for_runs(operand, run, outer, count, position[run], end, w.x, w.tap,
+                         [&](const Run& along, int64_t p, int64_t positions, int64_t x_step, int64_t taps) {
+                           for (int64_t t = 0; t < taps; ++t) w.w[t] = filter + w.tap[t] * filter_step();
+                           sum({lanes, positions, taps, this->by_channels_ ? along.tap_run : 1, w.x, x_step, w.w,
+                                target.at + (row + p * target.stride[run]), along.spacing * target.stride[run],
+                                target.bias, target.relu});
+                         });
+        });
+  }
+
+  int64_t filter_step() const { return this->by_channels_ ? this->per_group_ * panel_ : 1; }
   void sum(const typename DirectLoops<T>::Rows& rows) const {
     if (!this->by_channels_) this->loops_.along(rows);
     else if (this->per_group_ == 1) this->loops_.channels(rows);
-    else this->loops_.groups(rows, this->per_group_, filter_columns_);
+    else this->loops_.groups(rows, this->per_group_, panel_);
   }
 
   int64_t made_, made_per_group_;  // channels of the result
   Packer<T> filter_;
-  int64_t filter_rows_ = 0, filter_columns_ = 0;
+  int64_t panel_ = 1, sums_ = 0;  // channels side by side; taps times channels of the sum
   Tiling tiling_;
   int64_t first_part_ = 1;  // positions of the first dim in a tile
+  GroupIndex batch_index_, row_index_;
+  Simple simple_;
   Epilogue<T> epilogue_;
 };
 
@@ -570,7 +750,7 @@ class DirectFilterGradient : public Direct<T> {
     for (const PositionDim& d : this->dims_) position.push_back(add(d.extent, 'm'));
     const int lane = add(this->by_channels_ ? c.k : c.out.back(), 'k');
     y.push_back(along(this->by_channels_ ? lane : channel, c.k));
-    for (size_t d = 0; d < this->dims_.size(); ++d) y.push_back(along(position[d], this->dims_[d].extent));
+    this->add_coordinates(position, false, y);
     if (!this->by_channels_) y.push_back(along(lane, c.out.back()));
     if (p.dims_of('m').empty()) add(1, 'm');
     gradient_.prepare(p, program, position);
@@ -596,7 +776,7 @@ class DirectFilterGradient : public Direct<T> {
     tiling_.m = this->taps_ * c.c_per_group(), tiling_.n = c.k;
     tiling_.tile_n = std::min<int64_t>(tiling_.n, kLanes);
     tiling_.n_tiles = parts_of(tiling_.n, std::max<int64_t>(1, tiling_.tile_n));
-    tiling_.tile_m = std::min<int64_t>(tiling_.m, kRun);
+    tiling_.tile_m = std::min(tiling_.m, kSums / kLanes);
     tiling_.m_tiles = parts_of(tiling_.m, std::max<int64_t>(1, tiling_.tile_m));
     units_ = this->by_channels_ ? tiling_.n_tiles : c.groups;
     const int64_t wanted = parts_of(kEnoughTasks, std::max<int64_t>(1, units_));
@@ -645,16 +825,17 @@ class DirectFilterGradient : public Direct<T> {
            int64_t columns) const {
     const bool channels = this->by_channels_;
     const auto range = this->first_coordinates(first, last);
-    const int64_t inner = this->inner_positions(), width = this->conv_.out.back();
-    const int64_t x_lanes = channels ? columns : width + this->reach_, y_lanes = channels ? columns : width;
-    const int64_t x_rows = this->copied_rows(range.second - range.first), y_rows = (last - first) * inner;
+    const int64_t all = channels ? columns : this->conv_.out.back();
+    const int64_t at_once = this->lanes_at_once(launch.base[1], all);
+    const int64_t x_rows = this->copied_rows(range.second - range.first);
+    const int64_t y_rows = (last - first) * this->inner_positions();
     const bool y_in_place = gradient_.in_place(launch.base[0]);
     Work w;
     const auto cut = [&](Cutter& c) {
-      w.x_copy = c.take<T>(x_rows * x_lanes);
-      w.y_copy = c.take<T>(y_in_place ? 0 : y_rows * y_lanes);
-      w.packing = c.take<char>(
-          std::max(this->operand_.scratch_bytes(x_rows, x_lanes), gradient_.scratch_bytes(y_rows, y_lanes)));
+      w.x_copy = c.take<T>(x_rows * (at_once + this->reach_));
+      w.y_copy = c.take<T>(y_in_place ? 0 : y_rows * at_once);
+      w.packing = c.take<char>(std::max(this->operand_.scratch_bytes(x_rows, at_once + this->reach_),
+                                        gradient_.scratch_bytes(y_rows, at_once)));
       w.partial = c.take<typename Direct<T>::Partial>(this->taps_);
       w.x = c.take<const T*>(this->most_taps());
       w.out = c.take<T*>(this->most_taps());
@@ -665,27 +846,38 @@ class DirectFilterGradient : public Direct<T> {
     Cutter cutter(thread_scratch(counter.bytes()));
     cut(cutter);
 
-    const int64_t lane = channels ? unit * tiling_.tile_n : 0;
     const int64_t x_batch = channels ? image : image * this->conv_.groups + unit;
-    const Rows<T> x = this->rows(launch.memory, launch.base[1], x_batch, range, lane, x_lanes, w.packing, w.x_copy);
-    for (int64_t i = 0; i < (channels ? 1 : columns); ++i) {
-      const int64_t y_batch = channels ? image : image * this->conv_.k + unit * columns + i;
-      const Rows<T> y = gradient_rows(launch, y_batch, first, y_rows, lane, y_lanes, w);
-      this->for_rows(
-          x, first, last, w.partial, [&](int64_t row, const auto* outer, int64_t count, int64_t p0, int64_t p1) {
-            const T* const dy = y.at + offset_of_row(y, row);
-            const int64_t y_stride = this->dims_.empty() ? 0 : y.stride[this->dims_.size() - 1];
-            this->for_runs(x, outer, count, p0, p1, w.x, w.tap,
-                           [&](int64_t p, int64_t positions, int64_t, int64_t x_step, int64_t taps) {
-                             for (int64_t t = 0; t < taps; ++t)
-                               w.out[t] = sums + w.tap[t] * (channels ? this->per_group_ : 1) * tiling_.n + i;
-                             sum({y_lanes, positions, taps, w.x, x_step, dy + (p - p0) * y_stride, y_stride, w.out});
-                           });
-          });
+    for (int64_t l = 0; l < all; l += at_once) {
+      const int64_t lanes = std::min(at_once, all - l), lane = channels ? unit * tiling_.tile_n + l : 0;
+      const Rows<T> x =
+          this->rows(launch.memory, launch.base[1], x_batch, range, lane, lanes + this->reach_, w.packing, w.x_copy);
+      for (int64_t i = 0; i < (channels ? 1 : columns); ++i) {
+        const int64_t y_batch = channels ? image : image * this->conv_.k + unit * columns + i;
+        const Rows<T> y = gradient_rows(launch, y_batch, first, y_rows, lane, lanes, w);
+        sum_tile(x, y, first, last, sums + (channels ? l : i), lanes, w);
+      }
     }
   }
 
-  // DY at positions [first, ...) of the first dim, which row 0 begins.
+  void sum_tile(const Rows<T>& x, const Rows<T>& y, int64_t first, int64_t last, T* sums, int64_t lanes,
+                const Work& w) const {
+    const size_t run = this->last_dim();
+    const int64_t tap_size = (this->by_channels_ ? this->per_group_ : 1) * tiling_.n;
+    this->for_positions(
+        x, first, last, w.partial, [&](const int64_t* position, const auto* outer, int64_t count, int64_t end) {
+          int64_t row = y.origin;
+          for (size_t d = 0; d < this->dims_.size(); ++d)
+            if (d != run) row += position[d] * y.stride[d];
+          this->for_runs(
+              x, run, outer, count, position[run], end, w.x, w.tap,
+              [&](const Run&, int64_t p, int64_t positions, int64_t x_step, int64_t taps) {
+                for (int64_t t = 0; t < taps; ++t) w.out[t] = sums + w.tap[t] * tap_size;
+                sum({lanes, positions, taps, w.x, x_step, y.at + (row + p * y.stride[run]), y.stride[run], w.out});
+              });
+        });
+  }
+
+  // DY for positions [first, ...) of the first dim.
   Rows<T> gradient_rows(const Launch& launch, int64_t batch, int64_t first, int64_t rows, int64_t lane, int64_t lanes,
                         const Work& w) const {
     Rows<T> y;
@@ -693,7 +885,6 @@ class DirectFilterGradient : public Direct<T> {
     if (gradient_.in_place(launch.base[0])) {
       y.at = gradient_.tensor(launch.base[0], batch, lane);
       for (size_t d = 0; d < n; ++d) y.stride[d] = gradient_.position_stride(d);
-      if (n > 0) y.at += first * y.stride[0];
       return y;
     }
     const int64_t inner = this->inner_positions();
@@ -701,18 +892,9 @@ class DirectFilterGradient : public Direct<T> {
     int64_t stride = lanes;
     for (size_t d = n; d-- > 0; stride *= this->dims_[d].extent) y.stride[d] = stride;
     y.at = w.y_copy;
+    y.origin = -first * y.stride[0];
     return y;
   }
-  int64_t offset_of_row(const Rows<T>& y, int64_t row) const {
-    int64_t at = 0;
-    for (size_t d = this->dims_.size(); d-- > 0;) {
-      const int64_t extent = d == 0 ? row + 1 : this->dims_[d].extent;
-      at += row % extent * y.stride[d];
-      row /= extent;
-    }
-    return at;
-  }
-
   void sum(const typename DirectLoops<T>::Sums& sums) const {
     if (!this->by_channels_) this->loops_.along_sums(sums);
     else if (this->per_group_ == 1) this->loops_.channel_sums(sums);

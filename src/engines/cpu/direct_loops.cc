@@ -22,14 +22,6 @@ using Rows = typename DirectLoops<T>::Rows;
 template <class T>
 using Sums = typename DirectLoops<T>::Sums;
 
-// Calls body(first lane) for vectors that cover n lanes, the last one overlapping its neighbour; lanes of less than a
-// vector are left to the caller.
-template <class Body>
-HWY_INLINE void for_vectors(int64_t n, int64_t lanes, const Body& body) {
-  for (int64_t l = 0; l + lanes <= n; l += lanes) body(l);
-  if (n > lanes && n % lanes != 0) body(n - lanes);
-}
-
 // How a tap's factors come: a vector of them, or one for all lanes.
 struct PerLane {
   template <class T>
@@ -52,46 +44,123 @@ struct PerTap {
   }
 };
 
+// Stores the sums of neighbouring positions. All that it needs is in registers before the first store: the compiler
+// cannot tell that none of it is overwritten.
+template <class T, class Factor, int kP>
+HWY_INLINE void finish(const Rows<T>& r, V<T> (&sum)[kP], int64_t p, int64_t l) {
+  const Tag<T> d;
+  const int64_t step = r.out_step;
+  T* out = r.out + p * step + l;
+  if (r.bias) {
+    const auto bias = Factor::load(r.bias, l);
+#pragma GCC unroll 16
+    for (int i = 0; i < kP; ++i) sum[i] = hn::Add(sum[i], bias);
+  }
+  if (r.relu)
+#pragma GCC unroll 16
+    for (int i = 0; i < kP; ++i)
+      sum[i] = hn::IfThenElse(hn::Lt(sum[i], hn::Zero(d)), hn::Zero(d), sum[i]);  // NaN stays
+#pragma GCC unroll 16
+  for (int i = 0; i < kP; ++i, out += step) hn::StoreU(sum[i], d, out);
+}
+template <class T, class Factor>
+void finish_scalar(const Rows<T>& r, T sum, int64_t p, int64_t l) {
+  if (r.bias) sum += Factor::scalar(r.bias, l);
+  r.out[p * r.out_step + l] = r.relu && sum < 0 ? T(0) : sum;
+}
+
 // kP positions of kV vectors.
 template <class T, class Factor, int kP, int kV>
 HWY_INLINE void block(const Rows<T>& r, int64_t p, int64_t l) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d));
-  V<T> sum[kP][kV];
+  V<T> sum[kV][kP];
+#pragma GCC unroll 16
   for (int i = 0; i < kP; ++i)
-    for (int v = 0; v < kV; ++v) sum[i][v] = hn::Zero(d);
+    for (int v = 0; v < kV; ++v) sum[v][i] = hn::Zero(d);
   for (int64_t t = 0; t < r.taps; ++t) {
     const T* x = r.x[t] + p * r.x_step + l;
     V<T> w[kV];
     for (int v = 0; v < kV; ++v) w[v] = Factor::load(r.w[t], l + v * lanes);
+#pragma GCC unroll 16
     for (int i = 0; i < kP; ++i, x += r.x_step)
-      for (int v = 0; v < kV; ++v) sum[i][v] = hn::MulAdd(hn::LoadU(d, x + v * lanes), w[v], sum[i][v]);
+      for (int v = 0; v < kV; ++v) sum[v][i] = hn::MulAdd(hn::LoadU(d, x + v * lanes), w[v], sum[v][i]);
   }
-  for (int i = 0; i < kP; ++i)
-    for (int v = 0; v < kV; ++v) hn::StoreU(sum[i][v], d, r.out + (p + i) * r.out_step + l + v * lanes);
+  for (int v = 0; v < kV; ++v) finish<T, Factor>(r, sum[v], p, l + v * lanes);
 }
 
-template <class T, class Factor, int kP>
-HWY_INLINE void positions(const Rows<T>& r, int64_t p) {
-  const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));
-  int64_t l = 0;
-  for (; l + 2 * lanes <= r.lanes; l += 2 * lanes) block<T, Factor, kP, 2>(r, p, l);
-  for (; l + lanes <= r.lanes; l += lanes) block<T, Factor, kP, 1>(r, p, l);
-  if (l == r.lanes) return;
-  if (r.lanes > lanes) return block<T, Factor, kP, 1>(r, p, r.lanes - lanes);
-  for (int i = 0; i < kP; ++i)
-    for (l = 0; l < r.lanes; ++l) {
-      T sum = 0;
-      for (int64_t t = 0; t < r.taps; ++t) sum += r.x[t][(p + i) * r.x_step + l] * Factor::scalar(r.w[t], l);
-      r.out[(p + i) * r.out_step + l] = sum;
+// kP positions of a vector, taps in runs of kS: what is loaded serves all positions that meet it.
+template <class T, class Factor, int kS, int kP>
+HWY_INLINE void run_block(const Rows<T>& r, int64_t p, int64_t l) {
+  const Tag<T> d;
+  V<T> sum[kP];
+#pragma GCC unroll 16
+  for (int i = 0; i < kP; ++i) sum[i] = hn::Zero(d);
+  for (int64_t t = 0; t < r.taps; t += kS) {
+    const T* x = r.x[t] + p * r.x_step + l;
+    V<T> w[kS];
+    for (int s = 0; s < kS; ++s) w[s] = Factor::load(r.w[t + s], l);
+#pragma GCC unroll 32
+    for (int j = 0; j < kP + kS - 1; ++j, x += r.x_step) {
+      const auto v = hn::LoadU(d, x);
+#pragma GCC unroll 8
+      for (int s = 0; s < kS; ++s)
+        if (j >= s && j - s < kP) sum[j - s] = hn::MulAdd(v, w[s], sum[j - s]);
     }
+  }
+  finish<T, Factor>(r, sum, p, l);
+}
+
+// Calls body(first) for pieces of `size` that cover n >= size, the last one overlapping its neighbour: what is made
+// twice comes out the same.
+template <class Body>
+HWY_INLINE void for_pieces(int64_t n, int64_t size, const Body& body) {
+  int64_t i = 0;
+  for (; i + size <= n; i += size) body(i);
+  if (i < n) body(n - size);
+}
+
+// Positions p .. of the lanes from l on, kV vectors. Many positions share the loads of their factors: seven or four,
+// whichever covers them with less overlap.
+template <class T, class Factor, int kV>
+HWY_INLINE void lanes_of(const Rows<T>& r, int64_t l) {
+  const int64_t n = r.positions;
+  if (n >= 7 && (n + 6) / 7 * 7 <= (n + 3) / 4 * 4)
+    return for_pieces(n, 7, [&](int64_t p) { block<T, Factor, 7, kV>(r, p, l); });
+  if (n >= 4) return for_pieces(n, 4, [&](int64_t p) { block<T, Factor, 4, kV>(r, p, l); });
+  for (int64_t p = 0; p < n; ++p) block<T, Factor, 1, kV>(r, p, l);
+}
+
+constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL;
+template <class T, class Factor, int kS>
+HWY_INLINE void runs(const Rows<T>& r, int64_t l) {
+  constexpr int kMost = kManyRegisters ? 14 : 7;
+  if (r.positions >= kMost)
+    return for_pieces(r.positions, kMost, [&](int64_t p) { run_block<T, Factor, kS, kMost>(r, p, l); });
+  for_pieces(r.positions, 4, [&](int64_t p) { run_block<T, Factor, kS, 4>(r, p, l); });
 }
 
 template <class T, class Factor>
 void rows(const Rows<T>& r) {
-  int64_t p = 0;
-  for (; p + 4 <= r.positions; p += 4) positions<T, Factor, 4>(r, p);
-  for (; p < r.positions; ++p) positions<T, Factor, 1>(r, p);
+  const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));
+  if (r.lanes < lanes) {
+    for (int64_t p = 0; p < r.positions; ++p)
+      for (int64_t l = 0; l < r.lanes; ++l) {
+        T sum = 0;
+        for (int64_t t = 0; t < r.taps; ++t) sum += r.x[t][p * r.x_step + l] * Factor::scalar(r.w[t], l);
+        finish_scalar<T, Factor>(r, sum, p, l);
+      }
+    return;
+  }
+  // Lanes outside, so that little of each row need stay in the first-level cache.
+  if (r.positions >= 4 && (r.run == 3 || r.run == 5 || r.run == 7))
+    return for_pieces(r.lanes, lanes, [&](int64_t l) {
+      if (r.run == 3) runs<T, Factor, 3>(r, l);
+      else if (r.run == 5) runs<T, Factor, 5>(r, l);
+      else runs<T, Factor, 7>(r, l);
+    });
+  if (r.lanes >= 2 * lanes) return for_pieces(r.lanes, 2 * lanes, [&](int64_t l) { lanes_of<T, Factor, 2>(r, l); });
+  for_pieces(r.lanes, lanes, [&](int64_t l) { lanes_of<T, Factor, 1>(r, l); });
 }
 
 // Where the lanes of a vector of groups find channel c of their group, for all c.
@@ -115,32 +184,35 @@ HWY_INLINE void group_block(const Rows<T>& r, const GroupTables<T>& tables, int6
                             int64_t w_step) {
   const Tag<T> d;
   V<T> sum[kP];
+#pragma GCC unroll 16
   for (int i = 0; i < kP; ++i) sum[i] = hn::Zero(d);
   for (int64_t c = 0; c < group; ++c) {
     const auto table = tables[c];
     for (int64_t t = 0; t < r.taps; ++t) {
       const T* x = r.x[t] + p * r.x_step + l;
       const auto w = hn::LoadU(d, r.w[t] + c * w_step + l);
+#pragma GCC unroll 16
       for (int i = 0; i < kP; ++i, x += r.x_step)
         sum[i] = hn::MulAdd(hn::TableLookupLanes(hn::LoadU(d, x), table), w, sum[i]);
     }
   }
-  for (int i = 0; i < kP; ++i) hn::StoreU(sum[i], d, r.out + (p + i) * r.out_step + l);
+  finish<T, PerLane>(r, sum, p, l);
 }
 
 template <class T, int kP>
 HWY_INLINE void group_positions(const Rows<T>& r, const GroupTables<T>& tables, int64_t p, int64_t group,
                                 int64_t w_step) {
   const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));
-  for_vectors(r.lanes, lanes, [&](int64_t l) { group_block<T, kP>(r, tables, p, l, group, w_step); });
-  if (r.lanes >= lanes) return;
+  if (r.lanes >= lanes)
+    return for_pieces(r.lanes, lanes, [&](int64_t l) { group_block<T, kP>(r, tables, p, l, group, w_step); });
+#pragma GCC unroll 16
   for (int i = 0; i < kP; ++i)
     for (int64_t l = 0; l < r.lanes; ++l) {
       T sum = 0;
       for (int64_t c = 0; c < group; ++c)
         for (int64_t t = 0; t < r.taps; ++t)
           sum += r.x[t][(p + i) * r.x_step + l / group * group + c] * r.w[t][c * w_step + l];
-      r.out[(p + i) * r.out_step + l] = sum;
+      finish_scalar<T, PerLane>(r, sum, p + i, l);
     }
 }
 
@@ -235,8 +307,20 @@ void along_sums(const Sums<T>& s) {
 }
 
 template <class T>
+void copy(int64_t lanes, int64_t rows, const T* from, int64_t from_step, T* to) {
+  const Tag<T> d;
+  const int64_t vector = int64_t(hn::Lanes(d));
+  for (int64_t r = 0; r < rows; ++r, from += from_step, to += lanes) {
+    if (lanes >= vector) for_pieces(lanes, vector, [&](int64_t l) { hn::StoreU(hn::LoadU(d, from + l), d, to + l); });
+    else
+      for (int64_t l = 0; l < lanes; ++l) to[l] = from[l];
+  }
+}
+
+template <class T>
 DirectLoops<T> all_loops() {
   return {int64_t(hn::Lanes(Tag<T>())),
+          copy<T>,
           rows<T, PerLane>,
           groups<T>,
           rows<T, PerTap>,

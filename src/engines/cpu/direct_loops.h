@@ -14,12 +14,20 @@ struct DirectLoops {
   // One position after another: x[t] + p * x_step, out + p * out_step.
   struct Rows {
     int64_t lanes, positions, taps;
+    // Taps come in runs of this many: what a position meets through one of a run, the next meets through the one
+    // before.
+    int64_t run;
     const T* const* x;
     int64_t x_step;
     const T* const* w;
     T* out;
     int64_t out_step;
+    // What follows the sums: a bias like a tap's factors (null: none), and negative results as 0.
+    const T* bias = nullptr;
+    bool relu = false;
   };
+  // Rows of lanes, from_step apart, side by side.
+  void (*copy)(int64_t lanes, int64_t rows, const T* from, int64_t from_step, T* to);
   // out[l] = sum over t of x[t][l] * w[t][l].
   void (*channels)(const Rows&);
   // Channels in groups of `group`, a power of two no larger than a vector, which divides the lanes:
