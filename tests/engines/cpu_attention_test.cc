@@ -47,6 +47,46 @@ TEST(CpuAttention, RandomBackward) {
   }
 }
 
+// Sizes around what the engine cuts by: a tile, its parts of rows, a vector, few columns, heads that share a tile, and
+// keys in parts.
+AttentionCase edge_case(Random& r, bool backward) {
+  AttentionCase c = testing::random_attention(r, 8, backward);
+  const auto near = [&](std::vector<int64_t> sizes) { return std::max<int64_t>(1, r.of(sizes) + r.between(-1, 1)); };
+  const int64_t kind = r.between(0, 2);
+  c.sq = kind == 0 ? r.between(1, 16) : near({12, 16, 32, 48, 96, 192});
+  c.skv = kind == 2 ? near({96, 192}) : near({16, 96, 384, 768, 1000});
+  c.b = c.skv > 400 ? 1 : c.b;
+  c.dqk = near({8, 16, 32, 48, 64}), c.dv = r.one_in(2) ? c.dqk : near({16, 32, 80});
+  const int64_t groups = r.between(1, 2), group = r.of({1, 2, 4, 7});
+  c.hq = groups * group;
+  c.hk = r.one_in(4) ? c.hq : groups, c.hv = r.one_in(4) ? 1 : c.hk;
+  if (c.right) c.right = r.of({int64_t{0}, int64_t{0}, int64_t{1}, c.skv / 2});
+  if (c.left) c.left = near({1, 12, 96, 200});
+  c.alibi = c.alibi && c.right == 0;
+  const auto shrink = [&](Dims& dims, const Dims& whole) {
+    for (size_t d = 0; d < dims.size(); ++d) dims[d] = dims[d] == 1 ? 1 : whole[d];
+  };
+  shrink(c.bias, {c.b, c.hq, c.sq, c.skv}), shrink(c.dbias, {c.b, c.hq, c.sq, c.skv});
+  c.plain = r.one_in(2);
+  return c;
+}
+
+TEST(CpuAttention, EdgesForward) {
+  for (uint64_t seed : testing::seeds(3001, 120)) {
+    Random random(seed);
+    const AttentionCase c = edge_case(random, false);
+    check(c.forward(), seed, c.text());
+  }
+}
+
+TEST(CpuAttention, EdgesBackward) {
+  for (uint64_t seed : testing::seeds(4001, 80)) {
+    Random random(seed);
+    const AttentionCase c = edge_case(random, true);
+    check(c.backward(), seed, c.text());
+  }
+}
+
 // Every output's bytes, one run after another.
 std::vector<std::vector<uint8_t>> outputs(const ir::Graph& g, Harness& harness, const Executable& plan) {
   harness.poison_outputs();
@@ -60,12 +100,23 @@ std::vector<std::vector<uint8_t>> outputs(const ir::Graph& g, Harness& harness, 
   return bytes;
 }
 
+// Scratch grows with the sequences and not with their product.
+TEST(CpuAttention, ScratchIsLinear) {
+  const auto scratch = [](bool backward, int64_t s) {
+    AttentionCase c;
+    c.hq = c.hk = c.hv = 2, c.sq = c.skv = s, c.dqk = c.dv = 64, c.plain = true;
+    return plan_of(backward ? c.backward() : c.forward())->workspace_bytes();
+  };
+  for (bool backward : {false, true}) EXPECT_LE(scratch(backward, 65536), 17 * scratch(backward, 4096) + 65536);
+}
+
 TEST(CpuAttention, SameBitsForAnyNumberOfThreads) {
-  for (uint64_t seed : testing::seeds(2001, 6))
+  for (uint64_t seed : testing::seeds(2001, 10))
     for (bool backward : {false, true}) {
       Random random(seed);
       AttentionCase c = testing::random_attention(random, 200, backward);
-      c.sq = 200, c.skv = 230, c.bias.clear(), c.dbias = backward ? Dims{1, 1, c.sq, c.skv} : Dims{};
+      c.sq = seed % 2 ? 200 : 3, c.skv = seed % 3 ? 230 : 1500, c.bias.clear();
+      c.dbias = backward ? Dims{1, 1, c.sq, c.skv} : Dims{};
       const ir::Graph g = backward ? c.backward() : c.forward();
       Harness harness(g, {.seed = seed});
       const auto plan = plan_of(g);

@@ -125,14 +125,17 @@ class RowOperand {
     for (int d : position_dims) position_strides_.push_back(strides_[size_t(d)]);
   }
   const fuse::PwProgram& program() const { return packer_.program(); }
-  // Whether lanes can be read in the tensor.
+  // Whether lanes lie side by side in the tensor, and can be read there.
+  bool is_plain() const { return plain_; }
   bool in_place(void* const* base) const { return plain_ && is_native<T>(program().access[0].type, base[0]); }
-  const T* tensor(void* const* base, int64_t batch, int64_t lane) const {
+  // The element of a lane where all positions are 0.
+  int64_t element(int64_t batch, int64_t lane) const {
     int64_t index[kMaxProblem] = {}, at = program().access[0].offset + lane;
     batch_.decode(batch, index);
     for (int d : batch_.dims) at += index[d] * strides_[size_t(d)];
-    return static_cast<const T*>(base[0]) + at;
+    return at;
   }
+  DataType_t type() const { return program().access[0].type; }
   int64_t position_stride(size_t d) const { return position_strides_[d]; }
 
   int64_t scratch_bytes(int64_t rows, int64_t lanes) const { return packer_.scratch_bytes(rows, lanes); }
@@ -267,8 +270,8 @@ class Direct : public Kernel {
                int64_t lanes, char* scratch, T* copy) const {
     const int64_t first = range.second - range.first, inner = operand_inner() * phases_;
     const int64_t whole = dims_.empty() ? 1 : dims_[0].operand_extent;
-    if (by_channels_ && operand_.in_place(base)) {
-      copy_channels(operand_.tensor(base, batch, lane), range, lanes, copy);
+    if (by_channels_ && operand_.is_plain()) {
+      copy_channels(base, operand_.element(batch, lane), range, lanes, copy);
     } else {
       for (int64_t c = 0; c < (by_channels_ ? 1 : per_group_); ++c)
         operand_.copy(memory, base, batch, (c * whole + range.first) * inner, first * inner, lane, lanes, scratch,
@@ -283,8 +286,8 @@ class Direct : public Kernel {
     return r;
   }
 
-  // Rows of plain channels, `from` being where all coordinates are 0.
-  void copy_channels(const T* from, std::pair<int64_t, int64_t> range, int64_t lanes, T* to) const {
+  // Rows of channels that lie side by side, `from` being the element where all coordinates are 0.
+  void copy_channels(void* const* base, int64_t from, std::pair<int64_t, int64_t> range, int64_t lanes, T* to) const {
     const size_t n = dims_.size();
     const int64_t middle = n == 3 ? dims_[1].operand_extent : 1, outer = n > 1 ? range.second - range.first : 1;
     const PositionDim& d = dims_[n - 1];
@@ -306,7 +309,12 @@ class Direct : public Kernel {
         continue;
       }
       std::fill_n(to, (inside - begin) * lanes, T(0));
-      loops_.copy(lanes, outside - inside, from + offset, step, to + (inside - begin) * lanes);
+      T* const row = to + (inside - begin) * lanes;
+      if (operand_.in_place(base))
+        loops_.copy(lanes, outside - inside, static_cast<const T*>(base[0]) + from + offset, step, row);
+      else
+        for (int64_t c = 0; c < outside - inside; ++c)
+          load_values(base[0], operand_.type(), from + offset + c * step, 1, lanes, row + c * lanes);
       std::fill_n(to + (outside - begin) * lanes, (end - outside) * lanes, T(0));
     }
   }
@@ -883,7 +891,7 @@ class DirectFilterGradient : public Direct<T> {
     Rows<T> y;
     const size_t n = this->dims_.size();
     if (gradient_.in_place(launch.base[0])) {
-      y.at = gradient_.tensor(launch.base[0], batch, lane);
+      y.at = static_cast<const T*>(launch.base[0][0]) + gradient_.element(batch, lane);
       for (size_t d = 0; d < n; ++d) y.stride[d] = gradient_.position_stride(d);
       return y;
     }
@@ -952,7 +960,7 @@ std::unique_ptr<Kernel> make(const fuse::Region& region, const ops::Convolution&
   const auto idle = [&](int64_t lanes) { return double(vector) / double(std::clamp<int64_t>(lanes, 1, vector)); };
   const bool groups_fit = k == c.c_per_group() && (k & (k - 1)) == 0 && k <= vector;
   const bool by_channels =
-      groups_fit && memory_cost(programs, 1) * idle(c.k) <= memory_cost(programs, c.rank() + 1) * idle(width);
+      groups_fit && memory_cost(programs, 1) * idle(c.k) < memory_cost(programs, c.rank() + 1) * idle(width);
   if (per_group > (by_channels ? kLargestGroup : wgrad ? 1 : kLargestGroupAlong)) return nullptr;
   if (wgrad) return std::make_unique<DirectFilterGradient<T>>(region, c, by_channels);
   return std::make_unique<DirectConvolution<T>>(region, c, dgrad, by_channels);
