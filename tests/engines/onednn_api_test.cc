@@ -19,10 +19,6 @@ TEST(OnednnApi, ValuesAreThoseOfTheHeaders) {
 #else
 #define SAME(OURS, THEIRS) EXPECT_EQ(int64_t(OURS), int64_t(THEIRS)) << #OURS
   SAME(kSuccess, dnnl_success);
-  SAME(kOutOfMemory, dnnl_out_of_memory);
-  SAME(kInvalidArguments, dnnl_invalid_arguments);
-  SAME(kUnimplemented, dnnl_unimplemented);
-  SAME(kUndef, dnnl_data_type_undef);
   SAME(kF16, dnnl_f16);
   SAME(kBf16, dnnl_bf16);
   SAME(kF32, dnnl_f32);
@@ -31,7 +27,6 @@ TEST(OnednnApi, ValuesAreThoseOfTheHeaders) {
   SAME(kU8, dnnl_u8);
   SAME(kForwardTraining, dnnl_forward_training);
   SAME(kForwardInference, dnnl_forward_inference);
-  SAME(kBackward, dnnl_backward);
   SAME(kCpu, dnnl_cpu);
   SAME(kStreamDefault, dnnl_stream_default_flags);
   SAME(kFormatAny, dnnl_format_tag_any);
@@ -49,7 +44,6 @@ TEST(OnednnApi, ValuesAreThoseOfTheHeaders) {
   SAME(kEltwiseAbs, dnnl_eltwise_abs);
   SAME(kEltwiseSqrt, dnnl_eltwise_sqrt);
   SAME(kEltwiseLinear, dnnl_eltwise_linear);
-  SAME(kEltwiseSoftRelu, dnnl_eltwise_soft_relu);
   SAME(kEltwiseLogistic, dnnl_eltwise_logistic);
   SAME(kEltwiseExp, dnnl_eltwise_exp);
   SAME(kEltwiseGeluTanh, dnnl_eltwise_gelu_tanh);

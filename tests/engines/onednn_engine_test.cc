@@ -241,7 +241,7 @@ TEST_F(Onednn, RefusalsNameWhatStandsInTheWay) {
   {
     IrBuilder b;
     b.output(b.pw(P::ADD, {b.input({4, 4}, DataType_t::INT32), b.input({4, 4})}));
-    EXPECT_THAT(refusal(b.graph), ::testing::HasSubstr("is INT32; taken are FLOAT, HALF and BFLOAT16"));
+    EXPECT_THAT(refusal(b.graph), ::testing::HasSubstr("is INT32; only products of bytes are taken (node \"pointwise"));
   }
   {
     IrBuilder b;
@@ -254,6 +254,41 @@ TEST_F(Onednn, RefusalsNameWhatStandsInTheWay) {
     b.output(b.pw(P::ADD, {b.input({4, 4}), b.input({1, 4})}));
     EXPECT_THAT(refusal(b.graph), ::testing::HasSubstr("computes in DOUBLE"));
   }
+}
+
+TEST_F(Onednn, ProductsOfBytesAreExact) {
+  const auto features = cpu_info().features;
+  if (std::find(features.begin(), features.end(), "avx512_vnni") == features.end()) GTEST_SKIP() << "no avx512_vnni";
+  for (const DataType_t result : {DataType_t::INT32, kFloat})
+    for (const DataType_t left : {DataType_t::INT8, DataType_t::UINT8}) {
+      IrBuilder b;
+      b.compute = DataType_t::INT32, b.intermediate = result;
+      b.output(b.op("matmul", {b.input({2, 19, 130}, left), b.input({2, 130, 33}, DataType_t::INT8)}), result);
+      check_engine(onednn_engine(), b.graph, {.fill = Fill::Integers});
+
+      IrBuilder c;
+      c.compute = DataType_t::INT32, c.intermediate = result;
+      const Dims x = {2, 32, 9, 9}, w = {48, 32, 3, 3}, y = {2, 48, 9, 9};
+      const auto conv = c.conv("conv_fprop", c.input(x, left, channels_last_strides(x)),
+                               c.input(w, DataType_t::INT8, channels_last_strides(w)), {1, 1}, {1, 1}, {1, 1});
+      c.output(conv, result, channels_last_strides(y));
+      check_engine(onednn_engine(), c.graph, {.fill = Fill::Integers});
+    }
+  // The results of every corner of the range: 127 and -128 against themselves.
+  IrBuilder b;
+  b.compute = DataType_t::INT32, b.intermediate = DataType_t::INT32;
+  const auto x = b.input({1, 2, 64}, DataType_t::INT8), w = b.input({1, 64, 2}, DataType_t::INT8);
+  const auto y = b.output(b.op("matmul", {x, w}), DataType_t::INT32);
+  Harness harness(b.graph);
+  for (int i = 0; i < 128; ++i) {
+    static_cast<int8_t*>(harness.memory(x))[i] = i < 64 ? 127 : -128;
+    static_cast<int8_t*>(harness.memory(w))[i] = i % 2 ? 127 : -128;
+  }
+  harness.inputs_changed();
+  const auto plan = testing::load_plan(onednn_engine(), b.graph, "fuse=post_ops");
+  ASSERT_TRUE(plan);
+  EXPECT_TRUE(harness.check_run(*plan).is_good());
+  EXPECT_EQ(static_cast<int32_t*>(harness.memory(y))[2], 64 * 128 * 128);
 }
 
 TEST_F(Onednn, OnlyPlansThatKeepNanSaySo) {

@@ -7,9 +7,9 @@
 
 namespace tilewright::onednn {
 
-enum Status : int { kSuccess = 0, kOutOfMemory = 1, kInvalidArguments = 2, kUnimplemented = 3 };
-enum DataType : int { kUndef = 0, kF16 = 1, kBf16 = 2, kF32 = 3, kS32 = 4, kS8 = 5, kU8 = 6 };
-enum PropKind : int { kForwardTraining = 64, kForwardInference = 96, kBackward = 128 };
+enum Status : int { kSuccess = 0 };
+enum DataType : int { kF16 = 1, kBf16 = 2, kF32 = 3, kS32 = 4, kS8 = 5, kU8 = 6 };
+enum PropKind : int { kForwardTraining = 64, kForwardInference = 96 };
 enum EngineKind : int { kCpu = 1 };
 enum StreamFlags : unsigned { kStreamDefault = 1 };
 enum FormatTag : int { kFormatAny = 1 };
@@ -29,7 +29,6 @@ enum AlgKind : int {
   kEltwiseAbs = 0x5f,
   kEltwiseSqrt = 0x6f,
   kEltwiseLinear = 0x7f,
-  kEltwiseSoftRelu = 0x9f,
   kEltwiseLogistic = 0xaf,
   kEltwiseExp = 0xbf,
   kEltwiseGeluTanh = 0xcf,

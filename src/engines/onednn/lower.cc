@@ -37,6 +37,9 @@ std::optional<DataType> data_type(DataType_t type) {
     case DataType_t::FLOAT: return kF32;
     case DataType_t::HALF: return kF16;
     case DataType_t::BFLOAT16: return kBf16;
+    case DataType_t::INT8: return kS8;
+    case DataType_t::UINT8: return kU8;
+    case DataType_t::INT32: return kS32;
     default: return std::nullopt;
   }
 }
@@ -77,18 +80,54 @@ void Lowering::check_tensor(TensorId id) {
     refuse(why, -1, fmt::format("tensor \"{}\" {}", t.name, text), id);
   };
   if (!is_number(t) && !data_type(t.type))
-    no(Why::Dtype, fmt::format("is {}; taken are FLOAT, HALF and BFLOAT16", to_string(t.type)));
+    no(Why::Dtype, fmt::format("is {}; taken are FLOAT, HALF, BFLOAT16 and some integers", to_string(t.type)));
   else if (volume(t.dim) == 0) no(Why::Shape, "is empty");
   else if (t.dim.size() > size_t(kMaxDims))
     no(Why::Limit, fmt::format("has {} dims; at most {} serve", t.dim.size(), kMaxDims));
   else if (t.ragged_offset != ir::kNone) no(Why::Feature, "is ragged");
 }
 
+// Products of bytes, summed exactly: what the library does with integers that has a meaning here.
+bool Lowering::multiplies_bytes(NodeId n) const {
+  const ir::Node& p = node(n);
+  const std::string_view op = p.op->name;
+  const auto byte = [&](TensorId id) {
+    return tensor(id).type == DataType_t::INT8 || tensor(id).type == DataType_t::UINT8;
+  };
+  const DataType_t out = tensor(p.out[0]).type;
+  return (op == "matmul" || op == "conv_fprop") && byte(p.in[0]) && tensor(p.in[1]).type == DataType_t::INT8 &&
+         (out == DataType_t::INT32 || out == DataType_t::FLOAT);
+}
+
+// Says what stands in the way of a node's types.
+bool Lowering::check_types(NodeId n) {
+  const DataType_t compute = node(n).compute;
+  if (multiplies_bytes(n)) {
+    // Without such instructions the library adds products of bytes in 16 bits, which overflow.
+    static const bool exact = [] {
+      const std::vector<std::string> f = cpu_info().features;
+      return std::find(f.begin(), f.end(), "avx512_vnni") != f.end();
+    }();
+    if (!exact) refuse(Why::Arch, n, "products of INT8 need a CPU with avx512_vnni");
+    else if (compute != DataType_t::INT32 && compute != DataType_t::FLOAT)
+      refuse(Why::Dtype, n, fmt::format("it computes in {}; INT32 or FLOAT serve", to_string(compute)));
+    return program_.reasons.empty();
+  }
+  if (compute != DataType_t::FLOAT && compute != DataType_t::HALF && compute != DataType_t::BFLOAT16)
+    refuse(Why::Dtype, n, fmt::format("it computes in {}; oneDNN computes in FLOAT", to_string(compute)));
+  for (const auto* list : {&node(n).in, &node(n).out})
+    for (TensorId id : *list)
+      if (id != ir::kNone && !is_number(tensor(id)) && is_integer_type(tensor(id).type))
+        refuse(
+            Why::Dtype, n,
+            fmt::format("\"{}\" is {}; only products of bytes are taken", tensor(id).name, to_string(tensor(id).type)),
+            id);
+  return program_.reasons.empty();
+}
+
 void Lowering::lower_node(NodeId n) {
   const std::string_view op = node(n).op->name;
-  const DataType_t compute = node(n).compute;
-  if (compute != DataType_t::FLOAT && compute != DataType_t::HALF && compute != DataType_t::BFLOAT16)
-    return refuse(Why::Dtype, n, fmt::format("it computes in {}; oneDNN computes in FLOAT", to_string(compute)));
+  if (!check_types(n)) return;
   for (TensorId id : node(n).in)
     if (id != ir::kNone && !usable_number(id))
       return refuse(Why::Dtype, n, fmt::format("the number \"{}\" is not a FLOAT", tensor(id).name), id);
@@ -156,7 +195,9 @@ bool Lowering::usable_number(TensorId id) const {
 
 std::optional<PostOp> Lowering::post_op(NodeId n, TensorId value) const {
   const ir::Node& p = node(n);
-  if (std::string_view(p.op->name) != "pointwise" || tensor(p.out[0]).dim != tensor(value).dim) return std::nullopt;
+  if (std::string_view(p.op->name) != "pointwise" || tensor(p.out[0]).dim != tensor(value).dim ||
+      is_integer_type(tensor(p.out[0]).type))
+    return std::nullopt;
   if (const auto e = eltwise(p); e && (e->close || options_.approximate))
     return PostOp{n, ir::kNone, e->algorithm, e->alpha, e->beta, p.out[0]};
   const auto binary = binary_algorithm(pointwise_mode(p));
@@ -164,14 +205,15 @@ std::optional<PostOp> Lowering::post_op(NodeId n, TensorId value) const {
   const bool first = p.in[0] == value;
   if (!first && !commutes(*binary)) return std::nullopt;
   const TensorId other = p.in[first ? 1 : 0];
-  if (!available(other) || !usable_number(other)) return std::nullopt;
+  if (!available(other) || !usable_number(other) || (!is_number(tensor(other)) && is_integer_type(tensor(other).type)))
+    return std::nullopt;
   return PostOp{n, other, *binary, 0, 0, p.out[0]};
 }
 
 // The pointwise nodes that follow a value which nothing else needs.
 std::vector<PostOp> Lowering::chain(TensorId value) const {
   std::vector<PostOp> list;
-  while (options_.post_ops) {
+  while (options_.post_ops && !is_integer_type(tensor(value).type)) {
     const NodeId next = only_consumer(value);
     const auto op = next < 0 ? std::nullopt : post_op(next, value);
     if (!op) break;

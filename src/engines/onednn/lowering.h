@@ -62,6 +62,8 @@ class Lowering {
   const ir::Node& node(ir::NodeId id) const { return graph_.nodes[size_t(id)]; }
   void refuse(Why, ir::NodeId, std::string text, ir::TensorId = ir::kNone);
   void check_tensor(ir::TensorId);
+  bool multiplies_bytes(ir::NodeId) const;
+  bool check_types(ir::NodeId);
   void lower_node(ir::NodeId);
 
   // --- memory ------------------------------------------------------------------------------------------------------
