@@ -49,7 +49,6 @@ struct Outcome {
   double ours_ms = 0, plan0_ms = 0, best_ms = 0, peer_ms = 0, ratio = 0, target = 0;
   int64_t extra_bytes = 0, extra_limit = 0;
   std::vector<std::pair<std::string, double>> also;  // other peers, for information
-  std::string note;
   bool target_met() const { return error.empty() && (target == 0 || ratio >= target) && memory_ok(); }
   bool memory_ok() const { return extra_limit == 0 || extra_bytes <= extra_limit; }
   bool choice_ok() const { return best_ms == 0 || plan0_ms <= 1.1 * best_ms; }
@@ -76,70 +75,88 @@ void fail(benchmark::State& state, Outcome& out, const std::string& why) {
 
 std::string short_name(const std::string& name) { return name.substr(0, name.find(' ')); }
 
-void run_row(benchmark::State& state, const Row& row) {
-  if (!g_outcomes.empty() && g_outcomes.back().row == row.name) g_outcomes.pop_back();  // entered again, for longer
-  Outcome out;
-  out.row = row.name, out.target = row.target, out.extra_limit = int64_t(row.extra_bytes_limit);
-  static std::string made_for;
-  static Result<Contest> contest = Status{error_code_t::INVALID_VALUE, ""};
-  static int64_t extra = 0;
-  if (made_for != row.name) {
-    progress("building and checking " + row.name);
-    contest = Status{error_code_t::INVALID_VALUE, ""};  // give the memory back first
-    contest = make_contest(row);
-    made_for = row.name;
-    if (!contest) return fail(state, out, contest.status().err_msg);
-    extra = row.extra_bytes_limit > 0 ? peak_extra_bytes(contest->ours[0]) : 0;
-    for (auto* list : {&contest->ours, &contest->peers})
-      for (Contestant& c : *list)
-        if (c.run)
-          if (const Status s = check(row, c); s.is_bad()) return fail(state, out, s.err_msg);
-  }
-  if (!contest) return fail(state, out, contest.status().err_msg);
-  out.extra_bytes = extra;
+// The row that is being measured; the benchmark's function is entered several times for it.
+struct Current {
+  std::string row;
+  Result<Contest> contest = Status{error_code_t::INVALID_VALUE, "no row"};
+  int64_t extra_bytes = 0;
+};
 
-  std::vector<Contestant*> all;
-  Contestant* ours = nullptr;
-  for (Contestant& c : contest->ours) {
-    c.ms.clear();
-    all.push_back(&c);
-    if (c.engine == "cpu.fused" && !ours) ours = &c;
-  }
-  for (Contestant& c : contest->peers) {
-    c.ms.clear();
-    if (c.run) all.push_back(&c);
-  }
-  progress("measuring " + row.name);
-  int turn = 0;
-  const auto round = [&] {
-    double limit = 0, total = 0;  // what is three times slower than ours need not run each time
-    if (ours->ms.size() >= 2) limit = 3 * median(ours->ms);
-    for (Contestant* c : all) {
-      const bool slow = limit > 0 && c != ours && c->rank >= 0 && c->ms.size() >= 4 && median(c->ms) > limit;
-      if (slow) continue;
-      const auto run = [&] { return c->run(turn++ % (c->tensors ? c->tensors->sets() : 2)); };
+// Builds and checks everything, once.
+Status prepare(const Row& row, Current& current) {
+  current = {};  // gives the memory back first
+  current.row = row.name;
+  progress("building and checking " + row.name);
+  current.contest = make_contest(row);
+  if (!current.contest) return current.contest.status();
+  Contest& contest = *current.contest;
+  if (row.extra_bytes_limit > 0) current.extra_bytes = peak_extra_bytes(contest.ours[0]);
+  Status status;
+  for (auto* list : {&contest.ours, &contest.peers})
+    for (Contestant& c : *list)
+      if (status.is_good() && c.run) status = check(row, c);
+  if (status.is_bad()) current.contest = status;
+  return status;
+}
+
+// The best-ranked plan of our own loops.
+Contestant& ours_of(Contest& contest) {
+  for (Contestant& c : contest.ours)
+    if (c.engine == "cpu.fused") return c;
+  return contest.ours[0];
+}
+
+// A turn of every contestant; the seconds that were timed.
+double take_turns(Contest& contest, int& turn) {
+  const Contestant& ours = ours_of(contest);
+  const double limit = ours.ms.size() >= 4 ? 3 * median(ours.ms) : 0;
+  double total = 0;
+  for (auto* list : {&contest.ours, &contest.peers})
+    for (Contestant& c : *list) {
+      // Of our plans, one that is three times slower than the best-ranked need not run each time.
+      const bool slow = limit > 0 && c.rank >= 0 && c.ms.size() >= 4 && median(c.ms) > limit;
+      if (!c.run || slow) continue;
+      const auto run = [&] { return c.run(turn++ % (c.tensors ? c.tensors->sets() : 2)); };
       // OpenMP's threads spin for milliseconds after their work and would take processors from who comes next.
       std::this_thread::sleep_for(std::chrono::milliseconds(8));
       const bool brief = time_ms(run) < 20;  // the first one also wakes the threads up: brief ones run again
-      for (int k = 0; k < (brief ? 3 : 1); ++k) c->ms.push_back(time_ms(run)), total += c->ms.back();
+      for (int k = 0; k < (brief ? 3 : 1); ++k) c.ms.push_back(time_ms(run)), total += c.ms.back();
     }
-    return total / 1e3;
-  };
-  for (auto _ : state) state.SetIterationTime(g_options.check_only ? 1 : round());
-  for (int k = 0; k < 3 && !g_options.check_only; ++k) round();
+  return total / 1e3;
+}
 
-  const Contestant *first = &contest->ours[0], *best = first;
-  for (const Contestant& c : contest->ours)
+void judge(const Row& row, Current& current, Outcome& out) {
+  Contest& contest = *current.contest;
+  const Contestant &ours = ours_of(contest), &first = contest.ours[0];
+  const Contestant* best = &first;
+  for (const Contestant& c : contest.ours)
     if (median(c.ms) < median(best->ms)) best = &c;
-  out.plan = ours->name, out.plan0 = first->name, out.best = best->name;
-  out.ours_ms = median(ours->ms), out.plan0_ms = median(first->ms), out.best_ms = median(best->ms);
-  for (const Contestant& c : contest->peers) {
-    if (&c == &contest->peers[0])
-      out.peer = c.run ? c.name : "not there: " + contest->missing, out.peer_ms = median(c.ms);
-    else if (c.run) out.also.push_back({c.name, median(c.ms)});
-  }
-  if (out.peer_ms > 0) out.ratio = out.peer_ms / out.ours_ms;
-  else out.target = 0;
+  out.plan = ours.name, out.plan0 = first.name, out.best = best->name;
+  out.ours_ms = median(ours.ms), out.plan0_ms = median(first.ms), out.best_ms = median(best->ms);
+  const Contestant& peer = contest.peers[0];
+  out.peer = peer.run ? peer.name : "not there: " + contest.missing;
+  out.peer_ms = median(peer.ms);
+  for (const Contestant& c : contest.peers)
+    if (&c != &peer && c.run) out.also.push_back({c.name, median(c.ms)});
+  if (out.peer_ms > 0) out.ratio = out.peer_ms / out.ours_ms, out.target = row.target;
+}
+
+void run_row(benchmark::State& state, const Row& row) {
+  static Current current;
+  if (!g_outcomes.empty() && g_outcomes.back().row == row.name) g_outcomes.pop_back();  // entered again, for longer
+  Outcome out;
+  out.row = row.name, out.extra_limit = int64_t(row.extra_bytes_limit);
+  const Status ready = current.row == row.name ? current.contest.status() : prepare(row, current);
+  if (ready.is_bad()) return fail(state, out, ready.err_msg);
+  out.extra_bytes = current.extra_bytes;
+  for (auto* list : {&current.contest->ours, &current.contest->peers})
+    for (Contestant& c : *list) c.ms.clear();
+
+  progress("measuring " + row.name);
+  int turn = 0;
+  for (auto _ : state) state.SetIterationTime(g_options.check_only ? 1 : take_turns(*current.contest, turn));
+  for (int k = 0; k < 3 && !g_options.check_only; ++k) take_turns(*current.contest, turn);
+  judge(row, current, out);
   g_outcomes.push_back(std::move(out));
 }
 
