@@ -1,6 +1,7 @@
 // Contraction regions on the CPU against the reference.
 #include <gtest/gtest.h>
 
+#include "base/numeric_types.h"
 #include "base/thread_pool.h"
 #include "engines/cpu/engine.h"
 #include "support/engine_check.h"
@@ -195,13 +196,12 @@ TEST(CpuContraction, MatmulsOfManyTiles) {
     D a, b;
     bool a_columns, b_columns;
   };
-  for (const Case& c : {Case{{1100, 300, 40}, D::FLOAT, D::FLOAT, false, false},
-                        Case{{1030, 65, 700}, D::FLOAT, D::BFLOAT16, false, true},
-                        Case{{70, 600, 1100}, D::HALF, D::HALF, true, false},
-                        Case{{1, 700, 900}, D::FLOAT, D::FLOAT, false, true},
-                        Case{{5, 1000, 300}, D::FLOAT, D::FLOAT, true, false},
-                        Case{{700, 3, 500}, D::BFLOAT16, D::FP8_E4M3, false, false},
-                        Case{{130, 130, 2100}, D::FLOAT, D::INT8, true, true}}) {
+  for (const Case& c :
+       {Case{{1100, 300, 40}, D::FLOAT, D::FLOAT, false, false},
+        Case{{1030, 65, 700}, D::FLOAT, D::BFLOAT16, false, true}, Case{{70, 600, 1100}, D::HALF, D::HALF, true, false},
+        Case{{1, 700, 900}, D::FLOAT, D::FLOAT, false, true}, Case{{5, 1000, 300}, D::FLOAT, D::FLOAT, true, false},
+        Case{{700, 3, 500}, D::BFLOAT16, D::FP8_E4M3, false, false},
+        Case{{130, 130, 2100}, D::FLOAT, D::INT8, true, true}}) {
     const int64_t m = c.mnk[0], n = c.mnk[1], k = c.mnk[2];
     IrBuilder b;
     auto product = b.op("matmul", {b.input({m, k}, c.a, c.a_columns ? Dims{1, m} : Dims{k, 1}),
@@ -223,6 +223,44 @@ TEST(CpuContraction, FirstLayersWithFewChannels) {
                         {2, 2}, {1, 1});
         b.output(b.pw(P::RELU_FWD, {b.pw(P::ADD, {y, b.input({1, 20, 1, 1})})}), D::FLOAT, layout(b.dim(y), last));
         check(b);
+      }
+}
+
+// Subnormal operands count, also where the processor's own bfloat16 products would drop them.
+TEST(CpuContraction, TinyBfloat16Elements) {
+  for (bool b_columns : {false, true})
+    for (bool constant : {false, true})
+      for (int which : {0, 1}) {
+        IrBuilder b;
+        const int64_t m = 200, n = 70, k = 96;
+        auto x = b.input({m, k}, D::BFLOAT16), y = b.input({k, n}, D::BFLOAT16, b_columns ? Dims{1, k} : Dims{n, 1});
+        b.graph.tensors[size_t(y)].constant = constant;
+        b.output(b.op("matmul", {x, y}));
+        auto plan = load_plan(cpu_fused_engine(), b.graph, "fuse=all");
+        ASSERT_TRUE(plan);
+        Harness harness(b.graph);
+        auto* tiny = static_cast<uint16_t*>(harness.memory(which ? x : y));
+        auto* large = static_cast<uint16_t*>(harness.memory(which ? y : x));
+        for (int64_t i = 0; i < (which ? m : n) * k; ++i) tiny[i] = uint16_t(1 + i % 100);  // about 1e-39
+        for (int64_t i = 0; i < (which ? n : m) * k; ++i) large[i] = float_to_bfloat16(0x1.8p120f);
+        harness.inputs_changed();
+        const Status s = harness.check_run(*plan);
+        EXPECT_TRUE(s.is_good()) << s.err_msg;
+      }
+}
+
+// Narrow operands of overlapping windows are converted once.
+TEST(CpuContraction, ConvolutionsOfNarrowTypes) {
+  for (D type : {D::HALF, D::BFLOAT16, D::FP8_E5M2, D::UINT8})
+    for (const Dims& gaps : {Dims{}, Dims{40 * 13 * 30, 1, 13 * 40, 40}})
+      for (int64_t channels : {6, 32}) {
+        const Dims x = {2, channels, 12, 13}, w = {20, channels, 3, 3};
+        IrBuilder b;
+        auto in = b.input(x, type, gaps.empty() ? channels_last_strides(x) : gaps);
+        auto y = b.conv("conv_fprop", in, b.input(w, type, channels_last_strides(w)), {1, 1}, {1, 1}, {1, 1});
+        b.output(b.pw(P::RELU_FWD, {y}), D::FLOAT, channels_last_strides(b.dim(y)));
+        check(b);
+        check(b, {.tight_alignment = true});
       }
 }
 

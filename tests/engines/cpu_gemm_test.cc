@@ -8,6 +8,8 @@
 #include <cmath>
 #include <random>
 
+#include "base/numeric_types.h"
+
 namespace tilewright::cpu {
 namespace {
 
@@ -87,6 +89,55 @@ TEST(CpuGemm, MicroKernelsPassNaNAndInfinityOn) {
       }
     }
   });
+}
+
+// The bits of small integers, pairs side by side.
+TEST(CpuGemm, Bfloat16MicroKernelsMultiply) {
+  if (micro_kernels<Bfloat16Bits>().empty()) GTEST_SKIP() << "this processor multiplies no bfloat16";
+  for (const MicroKernel<Bfloat16Bits>& kernel : micro_kernels<Bfloat16Bits>())
+    for (const auto run : {kernel.run, kernel.careful})
+      for (int repeat = 0; repeat < 20; ++repeat) {
+        const int64_t runs = between(1, 4), len = 2 * between(0, 20), ldc = kernel.nr + between(0, 5);
+        const auto bits = [](int64_t n) {
+          std::vector<Bfloat16Bits> v;
+          for (float x : small_integers<float>(n)) v.push_back(float_to_bfloat16(x));
+          return v;
+        };
+        const auto a = bits(runs * kernel.mr * (len + 1)), b = bits(runs * len * kernel.nr + 1);
+        std::vector<const Bfloat16Bits*> rows;
+        for (int64_t i = 0; i < runs * kernel.mr; ++i) rows.push_back(a.data() + i * (len + 1));
+        const auto added = small_integers<float>(kernel.nr), before = small_integers<float>(kernel.mr * ldc);
+        const Finish<float> finish = {added.data(), true, -3};
+        auto c = before;
+        run({rows.data(), nullptr, runs, len, 1}, b.data(), kernel.nr, c.data(), ldc, repeat % 3 == 0, nullptr,
+            repeat % 2 ? &finish : nullptr);
+        for (int64_t i = 0; i < kernel.mr; ++i)
+          for (int64_t j = 0; j < kernel.nr; ++j) {
+            float want = repeat % 3 == 0 ? before[size_t(i * ldc + j)] : 0;
+            for (int64_t r = 0; r < runs; ++r)
+              for (int64_t k = 0; k < len; ++k)
+                want += bfloat16_to_float(rows[size_t(r * kernel.mr + i)][k]) *
+                        bfloat16_to_float(b[size_t((r * len + k / 2 * 2) * kernel.nr + 2 * j + k % 2)]);
+            if (repeat % 2) want = std::max(want + added[size_t(j)], -3.f);
+            ASSERT_EQ(c[size_t(i * ldc + j)], want) << kernel.mr << "x" << kernel.nr << " at " << i << ", " << j;
+          }
+      }
+}
+
+TEST(CpuGemm, TinyElementsAreFound) {
+  if (micro_kernels<Bfloat16Bits>().empty()) GTEST_SKIP() << "this processor multiplies no bfloat16";
+  for (int64_t n : {1, 31, 32, 33, 100}) {
+    std::vector<Bfloat16Bits> x(static_cast<size_t>(n), float_to_bfloat16(-0x1p-50f));
+    x[size_t(n / 2)] = 0x8000;  // -0
+    EXPECT_FALSE(has_tiny(x.data(), n));
+    for (int64_t at : {int64_t{0}, n - 1})
+      for (Bfloat16Bits tiny : {Bfloat16Bits(1), Bfloat16Bits(0x8001), float_to_bfloat16(0x1.fep-51f)}) {
+        auto y = x;
+        y[size_t(at)] = tiny;
+        EXPECT_TRUE(has_tiny(y.data(), n)) << n << ", " << at;
+      }
+  }
+  EXPECT_FALSE(has_tiny(nullptr, 0));
 }
 
 TEST(CpuGemm, Transposes) {

@@ -13,6 +13,7 @@
 #include "engines/cpu/epilogue.h"
 #include "engines/cpu/gemm.h"
 #include "engines/cpu/kernel.h"
+#include "engines/cpu/pair_packer.h"
 #include "engines/cpu/row_source.h"
 
 namespace tilewright::cpu {
@@ -64,7 +65,8 @@ class KeptPanels {
   mutable std::atomic<const Block*> kept_{nullptr};
 };
 
-template <class T>
+// T: the sums. E: the operands as the micro-kernel takes them.
+template <class T, class E = T>
 class Contraction : public Kernel {
  public:
   Contraction(const fuse::FusedGraph& fused, const fuse::Region& region, Problem problem)
@@ -84,7 +86,8 @@ class Contraction : public Kernel {
     choose_kernel();
     by_rows_ = rows_.prepare(problem_, region.operand[size_t(a)], kernel_.mr);
     packer_[0].prepare(problem_, 0, 'm', region.operand[size_t(a)], kernel_.mr);
-    packer_[1].prepare(problem_, 1, 'n', region.operand[size_t(b)], kernel_.nr);
+    usable_ = packer_[1].prepare(problem_, 1, 'n', region.operand[size_t(b)], kernel_.nr) && (!kPairs || by_rows_);
+    if (!usable_) return;
     // Rows that overlap are in the cache already.
     fetches_ = by_rows_ && rows_.walk().step() == 1 && tiling_.m * k_ <= volume_of(region.operand[size_t(a)]);
     constant_b_ = is_constant(packer_[1].program());
@@ -92,18 +95,25 @@ class Contraction : public Kernel {
     epilogue_.prepare(region, problem_, tiling_);
   }
 
-  int64_t scratch_bytes() const override { return packed_bytes() + epilogue_.scratch_bytes(); }
+  // False: the operands are not such as E asks for.
+  bool usable() const { return usable_; }
+  int64_t scratch_bytes() const override { return packed_bytes() + copy_bytes() + epilogue_.scratch_bytes(); }
 
   void run(const Memory& memory, char* scratch) const override {
-    double* const partial = reinterpret_cast<double*>(scratch + packed_bytes());
+    double* const partial = reinterpret_cast<double*>(scratch + packed_bytes() + copy_bytes());
     if (tiling_.batch * tiling_.m * tiling_.n > 0) {
       Launch launch(memory, partial);
       resolve(memory, packer_[0].program(), launch.base[0]);
       resolve(memory, packer_[1].program(), launch.base[1]);
       resolve(memory, epilogue_.program(), launch.base[2]);
+      if (copy_bytes() > 0) {
+        E* const copy = reinterpret_cast<E*>(scratch + packed_bytes());
+        rows_.copy(launch.base[0][0], copy);
+        launch.base[0][0] = copy;
+      }
       launch.by_rows = by_rows_ && rows_.reads(launch.base[0][0]);
       launch.plain = epilogue_.is_finish_for(launch.base[2]);
-      if (shared_b_) launch.packed = packed_b(launch, reinterpret_cast<T*>(scratch));
+      if (shared_b_) launch.packed = packed_b(launch, reinterpret_cast<E*>(scratch));
       parallel_for(tiling_.count(), [&](int64_t tile) { Tile(*this, launch).compute(tile); });
     }
     epilogue_.finish(memory, partial);
@@ -117,16 +127,20 @@ class Contraction : public Kernel {
         constant_b_ ? "packed at the first execute"
         : shared_b_ ? "packed once"
                     : "packed per tile",
-        sizeof(T) == 8 ? ", in double" : "");
+        sizeof(E) == 8   ? ", in double"
+        : sizeof(E) == 2 ? ", pairs of bfloat16"
+                         : "");
   }
 
  private:
+  static constexpr bool kPairs = std::is_same_v<E, Bfloat16Bits>;
+
   // One execute.
   struct Launch {
     Launch(const Memory& m, double* partial) : memory(m), partial(partial) {}
     const Memory& memory;
     void* base[3][kMaxAccesses];  // of A, B, the result
-    const T* packed = nullptr;    // all of B
+    const E* packed = nullptr;    // all of B
     double* partial;
     bool by_rows = false, plain = false;
   };
@@ -158,9 +172,9 @@ class Contraction : public Kernel {
       const int64_t mr = c_.kernel_.mr;
       const Tiling& t = c_.tiling_;
       sum_ = c.template take<T>((c_.slices_.size() == 1 ? c_.chunk_ : t.tile_m) * t.tile_n);
-      if (!c_.shared_b_) right_ = c.template take<T>(t.tile_n * c_.most_ks_);
-      left_ = c.template take<T>((launch_.by_rows ? 2 * mr : t.tile_m) * c_.most_ks_);
-      pointer_ = c.template take<const T*>(2 * mr * c_.most_runs_);
+      if (!c_.shared_b_) right_ = c.template take<E>(t.tile_n * c_.most_ks_);
+      left_ = c.template take<E>((launch_.by_rows ? 2 * mr : t.tile_m) * c_.most_ks_);
+      pointer_ = c.template take<const E*>(2 * mr * c_.most_runs_);
       spot_ = c.template take<Spot>(t.tile_m);
       packing_ = c.template take<char>(c_.packing_bytes());
       epilogue_.cut(c);
@@ -168,19 +182,22 @@ class Contraction : public Kernel {
 
     void multiply(size_t slice) {
       const SumSlice& s = c_.slices_[slice];
-      const T* const b =
-          c_.shared_b_ ? launch_.packed + c_.packed_at(batch_, n0_, s) : pack(1, n0_, columns_, s, right_);
+      const E* b = right_;
+      if (c_.shared_b_) b = launch_.packed + c_.packed_at(batch_, n0_, s);
+      else pack(1, n0_, columns_, s, right_);
+      if constexpr (kPairs)
+        tiny_b_ = c_.shared_b_ ? launch_.packed[c_.flag_at(batch_, n0_, slice)]
+                               : has_tiny(b, round_up(columns_, c_.kernel_.nr) * s.ks);
       if (!launch_.by_rows) pack(0, m0_, rows_, s, left_);
       for (int64_t i = 0; i < rows_; i += c_.chunk_) multiply_chunk(slice, i, std::min(c_.chunk_, rows_ - i), b);
     }
 
-    T* pack(int operand, int64_t row, int64_t rows, const SumSlice& s, T* to) {
+    void pack(int operand, int64_t row, int64_t rows, const SumSlice& s, E* to) {
       c_.pack(launch_, operand, batch_, row, rows, s, packing_, to);
-      return to;
     }
 
     // Rows of the tile that go through the epilogue together.
-    void multiply_chunk(size_t slice, int64_t first, int64_t rows, const T* b) {
+    void multiply_chunk(size_t slice, int64_t first, int64_t rows, const E* b) {
       const SumSlice& s = c_.slices_[slice];
       const int64_t mr = c_.kernel_.mr, nr = c_.kernel_.nr;
       const bool last = slice + 1 == c_.slices_.size();
@@ -194,10 +211,10 @@ class Contraction : public Kernel {
       Rows now = rows_of(s, first, 0);
       for (int64_t i = 0; i < rows; i += mr) {
         const Rows next = first + i + mr < rows_ ? rows_of(s, first + i + mr, now.half ^ 1) : Rows();
+        const auto run = now.tiny || tiny_b_ ? c_.kernel_.careful : c_.kernel_.run;
         for (int64_t j = 0; j < columns_; j += nr)
-          c_.kernel_.run(now, b + j * s.ks, nr, sum + i * ld + j, ld, slice > 0,
-                         j == 0 && c_.fetches_ && next.offset ? &next : nullptr,
-                         straight && last ? finish_at(j) : nullptr);
+          run(now, b + j * s.ks, nr, sum + i * ld + j, ld, slice > 0,
+              j == 0 && c_.fetches_ && next.offset ? &next : nullptr, straight && last ? finish_at(j) : nullptr);
         now = next;
       }
       if (last && !straight) epilogue_.apply(sum, ld, first, rows);
@@ -210,27 +227,41 @@ class Contraction : public Kernel {
     }
 
     // Rows of A for one micro-tile. There is room for two.
-    struct Rows : RowRuns<T> {
+    struct Rows : RowRuns<E> {
       int half = 0;
+      bool tiny = false;
     };
     Rows rows_of(const SumSlice& s, int64_t first, int half) {
       const int64_t mr = c_.kernel_.mr, rows = std::min(mr, rows_ - first);
-      const T** const pointer = pointer_ + half * mr * c_.most_runs_;
-      if (launch_.by_rows)
-        return {c_.rows_.point(launch_.base[0][0], spot_ + first, rows, s, left_ + half * mr * c_.most_ks_, pointer),
-                half};
+      const E** const pointer = pointer_ + half * mr * c_.most_runs_;
+      if (launch_.by_rows) {
+        Rows now = {
+            c_.rows_.point(launch_.base[0][0], spot_ + first, rows, s, left_ + half * mr * c_.most_ks_, pointer), half};
+        now.tiny = holds_tiny(now, rows);
+        return now;
+      }
       for (int64_t r = 0; r < mr; ++r) pointer[r] = left_ + first * s.ks + r;
       return {{pointer, nullptr, 1, s.ks, mr}, half};
+    }
+
+    bool holds_tiny(const Rows& a, int64_t rows) const {
+      if constexpr (kPairs)
+        for (int64_t r = 0; r < a.runs; ++r)
+          for (int64_t i = 0; i < rows; ++i)
+            if (has_tiny(a.offset ? a.row[i] + a.offset[r] : a.row[r * c_.kernel_.mr + i], a.len)) return true;
+      return false;
     }
 
     const Contraction& c_;
     const Launch& launch_;
     typename Epilogue<T>::Tile epilogue_;
-    T *sum_ = nullptr, *left_ = nullptr, *right_ = nullptr;
-    const T** pointer_ = nullptr;
+    T* sum_ = nullptr;
+    E *left_ = nullptr, *right_ = nullptr;
+    const E** pointer_ = nullptr;
     Finish<T> tile_finish_, finish_;
     Spot* spot_ = nullptr;
     char* packing_ = nullptr;
+    bool tiny_b_ = false;
     int64_t batch_ = 0, m0_ = 0, n0_ = 0, rows_ = 0, columns_ = 0;
   };
 
@@ -273,9 +304,9 @@ class Contraction : public Kernel {
 
   // The micro-tile that wastes least at the edges of the result.
   void choose_kernel() {
-    const auto& kernels = micro_kernels<T>();
+    const auto& kernels = micro_kernels<E>();
     double best = 0;
-    for (const MicroKernel<T>& k : kernels) {
+    for (const MicroKernel<E>& k : kernels) {
       const double area = double(round_up(tiling_.m, k.mr)) * double(round_up(tiling_.n, k.nr));
       if (best != 0 && area >= 0.97 * best) continue;
       best = area;
@@ -317,9 +348,17 @@ class Contraction : public Kernel {
     chunk_ = std::max<int64_t>(1, kChunkElements / (mr * t.tile_n)) * mr;
   }
 
+  int64_t copy_bytes() const { return by_rows_ ? round_up(rows_.copy_bytes(), 64) : 0; }
   int64_t packed_columns() const { return tiling_.n_tiles * tiling_.tile_n; }
   int64_t packed_bytes() const {
-    return shared_b_ ? round_up(tiling_.batch * packed_columns() * k_ * int64_t(sizeof(T)), 64) : 0;
+    if (!shared_b_) return 0;
+    const int64_t flags = kPairs ? tiling_.batch * tiling_.n_tiles * int64_t(slices_.size()) : 0;
+    return round_up((tiling_.batch * packed_columns() * k_ + flags) * int64_t(sizeof(E)), 64);
+  }
+  // Behind the panels: whether those of a slice of a tile hold tiny elements.
+  int64_t flag_at(int64_t batch, int64_t n0, size_t slice) const {
+    return tiling_.batch * packed_columns() * k_ +
+           (batch * tiling_.n_tiles + n0 / tiling_.tile_n) * int64_t(slices_.size()) + int64_t(slice);
   }
   int64_t packed_at(int64_t batch, int64_t n0, const SumSlice& s) const {
     return batch * packed_columns() * k_ + n0 * k_ + s.k * tiling_.tile_n;
@@ -344,29 +383,32 @@ class Contraction : public Kernel {
     return constant;
   }
 
-  const T* packed_b(const Launch& launch, T* scratch) const {
+  const E* packed_b(const Launch& launch, E* scratch) const {
     if (constant_b_) {
       const size_t accesses = packer_[1].program().access.size();
-      if (const T* kept = kept_b_.find(launch.base[1], accesses)) return kept;
-      if (const T* kept = kept_b_.keep(launch.base[1], accesses, packed_bytes(), [&](T* to) { pack_all(launch, to); }))
+      if (const E* kept = kept_b_.find(launch.base[1], accesses)) return kept;
+      if (const E* kept = kept_b_.keep(launch.base[1], accesses, packed_bytes(), [&](E* to) { pack_all(launch, to); }))
         return kept;
     }
     pack_all(launch, scratch);
     return scratch;
   }
 
-  void pack_all(const Launch& launch, T* to) const {
+  void pack_all(const Launch& launch, E* to) const {
     const int64_t slices = int64_t(slices_.size());
     parallel_for(tiling_.batch * tiling_.n_tiles * slices, [&](int64_t task) {
       const SumSlice& s = slices_[size_t(task % slices)];
       const int64_t n0 = task / slices % tiling_.n_tiles * tiling_.tile_n, batch = task / slices / tiling_.n_tiles;
-      pack(launch, 1, batch, n0, std::min(tiling_.tile_n, tiling_.n - n0), s, thread_scratch(packing_bytes()),
-           to + packed_at(batch, n0, s));
+      E* const panels = to + packed_at(batch, n0, s);
+      const int64_t columns = std::min(tiling_.tile_n, tiling_.n - n0);
+      pack(launch, 1, batch, n0, columns, s, thread_scratch(packing_bytes()), panels);
+      if constexpr (kPairs)
+        to[flag_at(batch, n0, size_t(task % slices))] = has_tiny(panels, round_up(columns, kernel_.nr) * s.ks);
     });
   }
 
   void pack(const Launch& launch, int operand, int64_t batch, int64_t row, int64_t rows, const SumSlice& s,
-            char* scratch, T* to) const {
+            char* scratch, E* to) const {
     int64_t index[kMaxProblem] = {};
     batch_index_.decode(batch, index);
     const auto end = [&](ir::TensorId t, int64_t full) { return size_of(launch.memory, batch, t, full); };
@@ -388,13 +430,15 @@ class Contraction : public Kernel {
   Problem problem_;
   Tiling tiling_;
   int64_t k_ = 0;
-  MicroKernel<T> kernel_ = {};
+  MicroKernel<E> kernel_ = {};
   GroupIndex batch_index_;
-  RowSource<T> rows_;
+  RowSource<E> rows_;
+  bool usable_ = true;
   bool fetches_ = false;  // A's rows ahead of their use
   bool by_rows_ = false, shared_b_ = false, constant_b_ = false;
-  Packer<T> packer_[2];
-  KeptPanels<T> kept_b_;
+  using PackerOf = std::conditional_t<std::is_same_v<E, Bfloat16Bits>, PairPacker, Packer<E>>;
+  PackerOf packer_[2];
+  KeptPanels<E> kept_b_;
   std::vector<SumSlice> slices_;
   int64_t chunk_ = 1, most_ks_ = 0, most_runs_ = 1;
   Epilogue<T> epilogue_;
@@ -421,12 +465,22 @@ class Parts : public Kernel {
 };
 
 template <class T>
+std::unique_ptr<Kernel> make_part(const fuse::FusedGraph& fused, const fuse::Region& region, const Problem& problem) {
+  if constexpr (std::is_same_v<T, float>)
+    if (!micro_kernels<Bfloat16Bits>().empty()) {
+      auto pairs = std::make_unique<Contraction<float, Bfloat16Bits>>(fused, region, problem);
+      if (pairs->usable()) return pairs;
+    }
+  return std::make_unique<Contraction<T>>(fused, region, problem);
+}
+
+template <class T>
 std::unique_ptr<Kernel> make(const fuse::FusedGraph& fused, const fuse::Region& region) {
   const Problem problem = make_problem(fused.graph, fused.graph.nodes[size_t(region.heavy)]);
   std::vector<Problem> problems = {problem};
   if (region.side.empty()) problems = dense_parts(problem);  // a side reduction is joined over one problem's tiles
   std::vector<std::unique_ptr<Kernel>> parts;
-  for (Problem& p : problems) parts.push_back(std::make_unique<Contraction<T>>(fused, region, std::move(p)));
+  for (const Problem& p : problems) parts.push_back(make_part<T>(fused, region, p));
   return parts.size() == 1 ? std::move(parts[0]) : std::make_unique<Parts>(std::move(parts));
 }
 

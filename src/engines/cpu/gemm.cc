@@ -103,7 +103,7 @@ void run(const RowRuns<T>& a, const T* b, int64_t ldb, T* c, int64_t ldc, bool a
 
 template <class T, int kMr, int kNv>
 void add(std::vector<MicroKernel<T>>& list) {
-  list.push_back({kMr, kNv * int(hn::Lanes(hn::ScalableTag<T>())), run<T, kMr, kNv>});
+  list.push_back({kMr, kNv * int(hn::Lanes(hn::ScalableTag<T>())), run<T, kMr, kNv>, run<T, kMr, kNv>});
 }
 
 template <class T>
@@ -124,34 +124,31 @@ std::vector<MicroKernel<T>> kernels() {
 std::vector<MicroKernel<float>> float_kernels() { return kernels<float>(); }
 std::vector<MicroKernel<double>> double_kernels() { return kernels<double>(); }
 
-#if HWY_TARGET == HWY_SCALAR
-void transpose4(const float* const* rows, int64_t from, int64_t to, float* out, int64_t pitch) {
-  for (int64_t k = from; k < to; ++k)
-    for (int i = 0; i < 4; ++i) out[k * pitch + i] = rows[i][k];
-}
-#else
-// Four rows: blocks of 4 x 4.
-void transpose4(const float* const* rows, int64_t from, int64_t to, float* out, int64_t pitch) {
+// Words of four bytes, at any address: out[k * pitch + i] = word k of row i, for four rows and from <= k < to.
+void transpose4(const char* const* rows, int64_t from, int64_t to, char* out, int64_t pitch) {
+  int64_t k = from;
+#if HWY_TARGET != HWY_SCALAR
   const hn::FixedTag<float, 4> d;
   const hn::FixedTag<double, 2> wide;
-  int64_t k = from;
+  const auto load = [&](int i) { return hn::LoadU(d, reinterpret_cast<const float*>(rows[i] + 4 * k)); };
   for (; k + 4 <= to; k += 4) {
-    const auto a = hn::LoadU(d, rows[0] + k), b = hn::LoadU(d, rows[1] + k);
-    const auto c = hn::LoadU(d, rows[2] + k), e = hn::LoadU(d, rows[3] + k);
+    const auto a = load(0), b = load(1), c = load(2), e = load(3);
     const auto ab = hn::BitCast(wide, hn::InterleaveLower(d, a, b)),
                ce = hn::BitCast(wide, hn::InterleaveLower(d, c, e));
     const auto AB = hn::BitCast(wide, hn::InterleaveUpper(d, a, b)),
                CE = hn::BitCast(wide, hn::InterleaveUpper(d, c, e));
-    float* const at = out + k * pitch;
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab, ce)), d, at);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab, ce)), d, at + pitch);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, AB, CE)), d, at + 2 * pitch);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, AB, CE)), d, at + 3 * pitch);
+    const auto store = [&](auto x, int row) {
+      hn::StoreU(hn::BitCast(d, x), d, reinterpret_cast<float*>(out + 4 * (k + row) * pitch));
+    };
+    store(hn::InterleaveLower(wide, ab, ce), 0);
+    store(hn::InterleaveUpper(wide, ab, ce), 1);
+    store(hn::InterleaveLower(wide, AB, CE), 2);
+    store(hn::InterleaveUpper(wide, AB, CE), 3);
   }
-  for (; k < to; ++k)
-    for (int i = 0; i < 4; ++i) out[k * pitch + i] = rows[i][k];
-}
 #endif
+  for (; k < to; ++k)
+    for (int i = 0; i < 4; ++i) __builtin_memcpy(out + 4 * (k * pitch + i), rows[i] + 4 * k, 4);
+}
 
 }  // namespace tilewright::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -176,15 +173,26 @@ const std::vector<MicroKernel<double>>& micro_kernels<double>() {
   return list;
 }
 
-void transpose(const float* const* rows, int64_t count, int64_t length, float* out, int64_t pitch) {
+namespace {
+
+void transpose_words(const char* const* rows, int64_t count, int64_t length, char* out, int64_t pitch) {
   constexpr int64_t kBlock = 64;  // what is written stays in the first-level cache until its lines are full
   for (int64_t from = 0; from < length; from += kBlock) {
     const int64_t to = std::min(length, from + kBlock);
     int64_t i = 0;
-    for (; i + 4 <= count; i += 4) HWY_DYNAMIC_DISPATCH(transpose4)(rows + i, from, to, out + i, pitch);
+    for (; i + 4 <= count; i += 4) HWY_DYNAMIC_DISPATCH(transpose4)(rows + i, from, to, out + 4 * i, pitch);
     for (; i < count; ++i)
-      for (int64_t k = from; k < to; ++k) out[k * pitch + i] = rows[i][k];
+      for (int64_t k = from; k < to; ++k) __builtin_memcpy(out + 4 * (k * pitch + i), rows[i] + 4 * k, 4);
   }
+}
+
+}  // namespace
+
+void transpose(const float* const* rows, int64_t count, int64_t length, float* out, int64_t pitch) {
+  transpose_words(reinterpret_cast<const char* const*>(rows), count, length, reinterpret_cast<char*>(out), pitch);
+}
+void transpose(const Bfloat16Bits* const* rows, int64_t count, int64_t length, Bfloat16Bits* out, int64_t pitch) {
+  transpose_words(reinterpret_cast<const char* const*>(rows), count, length / 2, reinterpret_cast<char*>(out), pitch);
 }
 void transpose(const double* const* rows, int64_t count, int64_t length, double* out, int64_t pitch) {
   for (int64_t i = 0; i < count; ++i)

@@ -17,7 +17,7 @@ void GroupIndex::set(const Problem& p, char group) {
 }
 
 template <class T>
-void Packer<T>::prepare(const Problem& p, int operand, char side, const fuse::PwProgram& program, int panel) {
+bool Packer<T>::prepare(const Problem& p, int operand, char side, const fuse::PwProgram& program, int panel) {
   coordinates_ = p.operand[size_t(operand)];
   program_ = program;
   panel_ = panel;
@@ -57,6 +57,7 @@ void Packer<T>::prepare(const Problem& p, int operand, char side, const fuse::Pw
   uniform_ = make_ops<T>(program_, uniform);
   ops_ = make_ops<T>(program_, rest);
   slots_ = assign_slots<T>({&uniform_}, {&ops_}, int(program_.code.size()));
+  return true;
 }
 
 template <class T>
@@ -177,34 +178,49 @@ void Packer<T>::pack(const Memory& memory, void* const* base, const Range& r, T 
   else compute_along_sums(r, padding, index, w, panels);
 }
 
-// Pieces of the rows that lie in one panel and one segment, for all sums.
 template <class T>
 void Packer<T>::pack_along_rows(const void* memory, const Range& r, int64_t batch, Work& w, T* panels) const {
   walk_.points(r.k, r.ks, batch, w.spot);
-  const int64_t length = walk_.length(), step = walk_.step();
-  const bool native = is_native<T>(walk_.type(), memory) && step == 1, copies = native && !walk_.checked();
+  const int64_t length = walk_.length();
+  const bool native = is_native<T>(walk_.type(), memory) && walk_.step() == 1, whole = native && !walk_.checked();
   const T* const values = static_cast<const T*>(memory);
+  // Native elements go straight to their panel, a piece of the rows for all sums; others are converted to a line, as
+  // many as go together, and copied from there.
   for (int64_t i = 0; i < r.rows;) {
     const int64_t segment = (r.row + i) / length, lane = (r.row + i) % length;
-    const int64_t n = std::min({r.rows - i, length - lane, panel_ - i % panel_});
+    const int64_t n = std::min({r.rows - i, length - lane, native ? panel_ - i % panel_ : r.rows});
     T* to = panels + i / panel_ * panel_ * r.ks + i % panel_;
-    i += n;
-    if (copies) {
-      const T* const from = values + walk_.segment_offset(segment) + lane;
-      for (int64_t k = 0; k < r.ks; ++k, to += panel_) std::copy_n(from + w.spot[k].at, n, to);
-      continue;
-    }
     for (int64_t k = 0; k < r.ks; ++k, to += panel_) {
+      if (whole) {
+        std::copy_n(values + walk_.segment_offset(segment) + lane + w.spot[k].at, n, to);
+        continue;
+      }
       const Walk::Run run = walk_.run(w.spot[k], segment);
       const int64_t from = std::clamp(run.from - lane, int64_t{0}, n), end = std::clamp(run.to - lane, from, n);
-      std::fill(to, to + from, T(0));
-      if (end > from) load_values(memory, walk_.type(), run.at + (lane + from) * step, step, end - from, to + from);
-      std::fill(to + end, to + n, T(0));
+      T* const line = native ? to : w.line;
+      for (int64_t j = 0; j < from; ++j) line[j] = T(0);
+      if (native) std::copy(values + run.at + lane + from, values + run.at + lane + end, to + from);
+      else if (end > from)
+        load_values(memory, walk_.type(), run.at + (lane + from) * walk_.step(), walk_.step(), end - from, line + from);
+      for (int64_t j = end; j < n; ++j) line[j] = T(0);
+      if (!native) spread(line, i, n, k, r.ks, panels);
     }
+    i += n;
   }
   if (const int64_t rest = r.rows % panel_) {
     T* to = panels + r.rows / panel_ * panel_ * r.ks;
     for (int64_t k = 0; k < r.ks; ++k, to += panel_) std::fill(to + rest, to + panel_, T(0));
+  }
+}
+
+// Rows first .. first + n of sum k to their panels.
+template <class T>
+void Packer<T>::spread(const T* line, int64_t first, int64_t n, int64_t k, int64_t ks, T* panels) const {
+  for (int64_t done = 0; done < n;) {
+    const int64_t row = first + done, some = std::min(n - done, panel_ - row % panel_);
+    T* const to = panels + row / panel_ * panel_ * ks + k * panel_ + row % panel_;
+    for (int64_t j = 0; j < some; ++j) to[j] = line[done + j];
+    done += some;
   }
 }
 

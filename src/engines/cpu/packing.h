@@ -3,6 +3,8 @@
 // time.
 #pragma once
 
+#include <cstring>
+
 #include "base/numeric_types.h"
 #include "engines/cpu/block.h"
 #include "engines/cpu/walk.h"
@@ -23,7 +25,9 @@ struct GroupIndex {
 };
 
 template <class T>
-constexpr DataType_t kNativeType = sizeof(T) == 4 ? DataType_t::FLOAT : DataType_t::DOUBLE;
+constexpr DataType_t kNativeType = sizeof(T) == 2   ? DataType_t::BFLOAT16
+                                   : sizeof(T) == 4 ? DataType_t::FLOAT
+                                                    : DataType_t::DOUBLE;
 // Elements of that type at this address can be read where they are.
 template <class T>
 bool is_native(DataType_t type, const void* memory) {
@@ -35,12 +39,16 @@ inline void load_values(const void* m, DataType_t t, int64_t at, int64_t stride,
 inline void load_values(const void* m, DataType_t t, int64_t at, int64_t stride, int64_t n, double* out) {
   load_doubles(m, t, at, stride, n, out);
 }
+// The bits of 16-bit elements next to each other.
+inline void load_values(const void* m, DataType_t, int64_t at, int64_t, int64_t n, uint16_t* out) {
+  std::memcpy(out, static_cast<const char*>(m) + 2 * at, size_t(2 * n));
+}
 
 template <class T>
 class Packer {
  public:
   // side: the group of the operand's rows, 'm' for A, 'n' for B.
-  void prepare(const Problem&, int operand, char side, const fuse::PwProgram&, int panel);
+  bool prepare(const Problem&, int operand, char side, const fuse::PwProgram&, int panel);  // always true
   // Scratch for a block of `rows` rows and kc sums.
   int64_t scratch_bytes(int64_t rows, int64_t kc) const;
 
@@ -66,6 +74,7 @@ class Packer {
   void cut(Cutter&, int64_t rows, int64_t kc, Work&) const;
   void pack_along_rows(const void* memory, const Range&, int64_t batch, Work&, T* panels) const;
   void pack_along_sums(const void* memory, const Range&, int64_t batch, Work&, T* panels) const;
+  void spread(const T* line, int64_t first, int64_t n, int64_t k, int64_t ks, T* panels) const;
   void compute_along_rows(const Range&, T padding, int64_t* index, Work&, T* panels) const;
   void compute_along_sums(const Range&, T padding, int64_t* index, Work&, T* panels) const;
   void transpose_panel(const T* const* row, int64_t rows, int64_t ks, T* to) const;

@@ -2,17 +2,47 @@
 
 #include <algorithm>
 
+#include "base/thread_pool.h"
+
 namespace tilewright::cpu {
 
 template <class T>
 bool RowSource<T>::prepare(const Problem& problem, const fuse::PwProgram& program, int mr) {
   mr_ = mr;
   if (!walk_.prepare(problem, 0, 'm', 'k', program)) return false;
+  if constexpr (std::is_same_v<T, Bfloat16Bits>)  // pairs along the sums
+    if (walk_.type() != DataType_t::BFLOAT16 || walk_.step() != 1 || walk_.length() % 2 != 0) return false;
+  if constexpr (!std::is_same_v<T, Bfloat16Bits>) plan_copy(problem, program);
   zeros_.assign(size_t(walk_.length()), T(0));
   for (int64_t s = 0; s < walk_.segments(); ++s) offset_.push_back(walk_.segment_offset(s));
   if (walk_.step() == 1) return walk_.length() >= 4 || walk_.segments() == 1;
   // Along other strides rows can only be read in place, and only as one run.
   return walk_.type() == kNativeType<T> && !walk_.checked() && walk_.segments() == 1;
+}
+
+template <class T>
+void RowSource<T>::plan_copy(const Problem& problem, const fuse::PwProgram& program) {
+  const fuse::Access& access = program.access[0];
+  int64_t elements = 1, reach = 1;
+  for (size_t d = 0; d < program.domain.size(); ++d) {
+    elements *= program.domain[d];
+    if (access.stride[d] < 0) return;
+    reach += (program.domain[d] - 1) * access.stride[d];
+  }
+  constexpr int64_t kReuse = 4;
+  const bool again = problem.size('m') * problem.size('k') >= kReuse * elements;
+  if (walk_.type() == kNativeType<T> || elements == 0 || reach > 2 * elements || !again) return;
+  copied_ = reach, copied_from_ = access.offset, copied_type_ = access.type;
+  walk_.moves(kNativeType<T>, copied_from_);
+}
+
+template <class T>
+void RowSource<T>::copy(const void* memory, T* to) const {
+  constexpr int64_t kPiece = 16 * 1024;
+  parallel_for((copied_ + kPiece - 1) / kPiece, [&](int64_t piece) {
+    const int64_t at = piece * kPiece;
+    load_values(memory, copied_type_, copied_from_ + at, 1, std::min(kPiece, copied_ - at), to + at);
+  });
 }
 
 template <class T>
@@ -27,7 +57,7 @@ std::vector<SumSlice> RowSource<T>::cut(int64_t k, int64_t target) const {
       list.push_back({s * length, n * length, s, n, 0, length, walk_.span(s, n)});
     }
   } else {
-    const int64_t pieces = (length + target - 1) / target, len = (length + pieces - 1) / pieces;
+    const int64_t pieces = (length + target - 1) / target, len = ((length + pieces - 1) / pieces + 1) / 2 * 2;
     for (int64_t s = 0; s < walk_.segments(); ++s)
       for (int64_t from = 0; from < length; from += len) {
         const int64_t n = std::min(len, length - from);
@@ -74,5 +104,6 @@ RowRuns<T> RowSource<T>::point(const void* memory, const Spot* spot, int64_t row
 
 template class RowSource<float>;
 template class RowSource<double>;
+template class RowSource<Bfloat16Bits>;
 
 }  // namespace tilewright::cpu

@@ -22,6 +22,11 @@ class RowSource {
   // Slices of about `target` sums.
   std::vector<SumSlice> cut(int64_t k, int64_t target) const;
 
+  // Narrow elements that overlapping rows read again and again are converted once: bytes of the copy, 0 where there is
+  // none, and the making of it.
+  int64_t copy_bytes() const { return copied_ * int64_t(sizeof(T)); }
+  void copy(const void* memory, T* to) const;
+
   // False for memory that these rows cannot be read from: elements at odd addresses with gaps between them.
   bool reads(const void* memory) const { return walk_.step() == 1 || is_native<T>(walk_.type(), memory); }
   int64_t stage_elements(const SumSlice& s) const { return mr_ * s.ks; }
@@ -30,8 +35,12 @@ class RowSource {
   RowRuns<T> point(const void* memory, const Spot* spot, int64_t rows, const SumSlice&, T* stage, const T** out) const;
 
  private:
+  void plan_copy(const Problem&, const fuse::PwProgram&);
+
   Walk walk_;
   int mr_ = 1;
+  DataType_t copied_type_ = DataType_t::NOT_SET;
+  int64_t copied_ = 0, copied_from_ = 0;  // elements
   std::vector<T> zeros_;
   std::vector<int64_t> offset_;  // of the segments
 };

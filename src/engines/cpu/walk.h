@@ -23,6 +23,8 @@ class Walk {
   bool prepare(const Problem&, int operand, char points, char lanes, const fuse::PwProgram&);
 
   DataType_t type() const { return type_; }
+  // The same elements, as a copy of another type that begins with element `first`.
+  void moves(DataType_t type, int64_t first) { type_ = type, origin_.at -= first; }
   int64_t step() const { return step_; }      // elements between lanes
   int64_t length() const { return length_; }  // lanes of a segment
   int64_t segments() const { return int64_t(segment_.size()); }
