@@ -2,6 +2,7 @@
 // transposed (keys are rows), so that K and V are read as they lie and the softmax works on whole vectors of queries.
 // Short sequences of queries share a tile with those of other heads that read the same K and V. Where a shape gives few
 // tiles, the keys are split too: each part leaves its maxima and sums in the workspace, and they are joined in order.
+#include "engines/cpu/attention_bf16.h"
 #include "engines/cpu/attention_problem.h"
 
 namespace tilewright::cpu {
@@ -49,6 +50,9 @@ class Forward {
     q_ = run.memory(p_.q), k_ = run.memory(p_.k), v_ = run.memory(p_.v);
     if (p_.sink) sink_ = run.memory(p_.sink);
     for (size_t i = 0; i < p_.out.size(); ++i) out_[i] = p_.out[i] ? run.memory(p_.out[i]) : nullptr;
+    if (sizeof(T) == sizeof(float) && o_.dqk % 2 == 0 && has_pairs(p_.q, q_) && has_pairs(p_.k, k_) &&
+        has_pairs(p_.v, v_))
+      pairs_ = bf16_math();
   }
 
   // What one part of the keys leaves behind, in units of T: maxima, sums of weights, and weighted sums of V.
@@ -103,8 +107,19 @@ class Forward {
   };
   struct Scratch {
     T *q, *qt, *kv, *s, *f, *rescale;
+    uint32_t *pair_q, *pair_v, *pair_s;
     Sums sums;
+    bool queries_loaded = false, pairs = false;  // what the queries' tiles hold: values; pairs of BFLOAT16
   };
+
+  // BFLOAT16 whose rows can be read as words of two elements.
+  static bool has_pairs(const AttentionOperand& x, const void* from) {
+    return x.type == DataType_t::BFLOAT16 && x.stride[3] == 1 && x.stride[0] % 2 == 0 && x.stride[1] % 2 == 0 &&
+           x.stride[2] % 2 == 0 && reinterpret_cast<uintptr_t>(from) % 4 == 0;
+  }
+  static const uint16_t* halves(const AttentionOperand& x, const void* from, int64_t b, int64_t h, int64_t row) {
+    return static_cast<const uint16_t*>(from) + x.at(b, h, row, 0);
+  }
 
   Place place(int64_t tile) const {
     const int64_t per_batch = o_.hq / cut_.group * cut_.head_tiles, heads = o_.b * per_batch;
@@ -127,13 +142,16 @@ class Forward {
   }
 
   Scratch scratch() const {
-    const auto [q, qt, kv, s, f, rescale, sums] = TileScratch<T>::template get<7>(
+    const bool pairs = pairs_ != nullptr;
+    const auto [q, qt, kv, s, f, rescale, pair_q, pair_v, pair_s, sums] = TileScratch<T>::template get<10>(
         {kTile * d_pad_, o_.dqk * kTile, kTile * std::max(d_pad_, v_pad_), kTile * kTile,
-         run_.drops() ? kTile * kTile : 0, kTile, partial_size(o_, cut_)});
-    return {q, qt, kv, s, f, rescale, cut_sums(sums)};
+         run_.drops() ? kTile * kTile : 0, kTile, pairs ? o_.dqk / 2 * kTile : 0, pairs ? kTile / 2 * v_pad_ : 0,
+         pairs ? kTile / 2 * kTile : 0, partial_size(o_, cut_)});
+    const auto words = [](T* tile) { return reinterpret_cast<uint32_t*>(tile); };
+    return {q, qt, kv, s, f, rescale, words(pair_q), words(pair_v), words(pair_s), cut_sums(sums)};
   }
 
-  void accumulate(const Place& at, int64_t first_key, const Sums& sums, const Scratch& x) const {
+  void accumulate(const Place& at, int64_t first_key, const Sums& sums, Scratch x) const {
     const int64_t columns = at.columns();
     KeyRange range[kTile];
     const KeyRange all = run_.keys_seen(at.b, at.i0, at.rows, range);
@@ -142,7 +160,7 @@ class Forward {
     std::fill_n(sums.total, padded(columns), T(0));
     std::fill_n(sums.o, columns * v_pad_, T(0));
     if (first >= last) return;
-    load_queries(at, x);
+    load_pairs(at, x);
     for (int64_t j0 = first; j0 < last; j0 += kTile) {
       const int64_t n = std::min(kTile, last - j0);
       scores(at, j0, n, range, x);
@@ -157,8 +175,23 @@ class Forward {
     return {at.b, at.h0 + head, at.i0, at.rows, j0, n, s + head * at.rows, 1, kTile};
   }
 
+  // The queries of one head as columns of pairs, where the pairs' products serve.
+  void load_pairs(const Place& at, Scratch& x) const {
+    if (!pairs_ || at.heads > 1 || at.columns() <= kFewColumns) return;
+    const uint16_t* q = halves(p_.q, q_, at.b, at.h0, at.i0);
+    x.pairs = pairs_->in_range(at.rows, o_.dqk, q, p_.q.stride[2]);
+    if (!x.pairs) return;
+    const int64_t pairs = o_.dqk / 2;
+    // A transpose moves words, whatever is in them.
+    tile_math<float>().transpose(at.rows, pairs, reinterpret_cast<const float*>(q), p_.q.stride[2] / 2,
+                                 reinterpret_cast<float*>(x.pair_q), kTile);
+    for (int64_t d = 0; d < pairs; ++d)
+      std::fill(x.pair_q + d * kTile + at.rows, x.pair_q + d * kTile + padded(at.rows), uint32_t{0});
+  }
+
   // All columns' queries, as rows and as columns.
-  void load_queries(const Place& at, const Scratch& x) const {
+  void load_queries(const Place& at, Scratch& x) const {
+    if (std::exchange(x.queries_loaded, true)) return;
     for (int64_t h = 0; h < at.heads; ++h)
       run_.load(p_.q, q_, at.b, at.h0 + h, at.i0, at.rows, o_.dqk, x.q + h * at.rows * d_pad_, d_pad_, run_.scale);
     const int64_t columns = at.columns();
@@ -168,7 +201,24 @@ class Forward {
       std::fill(x.qt + d * kTile + columns, x.qt + d * kTile + padded(columns), T(0));
   }
 
-  void scores(const Place& at, int64_t j0, int64_t n, const KeyRange* range, const Scratch& x) const {
+  void scores(const Place& at, int64_t j0, int64_t n, const KeyRange* range, Scratch& x) const {
+    multiply_keys(at, j0, n, range, x);
+    for (int64_t h = 0; h < at.heads; ++h) run_.finish_scores(tile(at, h, j0, n, x.s), range);
+  }
+
+  void multiply_keys(const Place& at, int64_t j0, int64_t n, const KeyRange* range, Scratch& x) const {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      const uint16_t* k = x.pairs ? halves(p_.k, k_, at.b, o_.k_head(at.h0), j0) : nullptr;
+      const int64_t ld = p_.k.stride[2] / 2;
+      if (k && pairs_->in_range(n, o_.dqk, k, p_.k.stride[2]))
+        return run_.for_rows(
+            tile(at, 0, j0, n, x.s), range, false, [&](int64_t j, int64_t count, int64_t begin, int64_t end) {
+              begin = begin / kTilePad * kTilePad;
+              pairs_->multiply(count, end - begin, o_.dqk / 2, reinterpret_cast<const uint32_t*>(k) + j * ld, ld, 1,
+                               x.pair_q + begin, kTile, x.s + j * kTile + begin, kTile, run_.scale, false);
+            });
+    }
+    load_queries(at, x);
     const TileRows<T> k = run_.rows(p_.k, k_, at.b, o_.k_head(at.h0), j0, n, o_.dqk, x.kv, d_pad_);
     if (at.columns() <= kFewColumns) {
       math_.multiply_rows(n, at.columns(), d_pad_, k.at, k.ld, x.q, d_pad_, x.s, kTile);
@@ -181,7 +231,6 @@ class Forward {
                        x.s + j * kTile + begin, kTile, false);
       });
     }
-    for (int64_t h = 0; h < at.heads; ++h) run_.finish_scores(tile(at, h, j0, n, x.s), range);
   }
 
   void drop(const Place& at, int64_t j0, int64_t n, const Scratch& x) const {
@@ -192,6 +241,19 @@ class Forward {
 
   void add_values(const Place& at, int64_t j0, int64_t n, const KeyRange* range, const Sums& sums,
                   const Scratch& x) const {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      const uint16_t* v = x.pairs ? halves(p_.v, v_, at.b, o_.v_head(at.h0), j0) : nullptr;
+      if (v && pairs_->in_range(n, o_.dv, v, p_.v.stride[2]) &&
+          pairs_->pair_weights(n, at.rows, x.s, kTile, x.pair_s, kTile)) {
+        pairs_->pair_rows(n, o_.dv, v, p_.v.stride[2], x.pair_v, v_pad_);
+        return run_.for_rows(
+            tile(at, 0, j0, n, x.s), range, true, [&](int64_t i, int64_t count, int64_t begin, int64_t end) {
+              const int64_t first = begin / 2;  // the weight of a key that is not seen is 0
+              pairs_->multiply(count, o_.dv, (end + 1) / 2 - first, x.pair_s + first * kTile + i, 1, kTile,
+                               x.pair_v + first * v_pad_, v_pad_, sums.o + i * v_pad_, v_pad_, 1, true);
+            });
+      }
+    }
     const TileRows<T> v = run_.rows(p_.v, v_, at.b, o_.v_head(at.h0), j0, n, o_.dv, x.kv, v_pad_);
     const bool finite = math_.all_finite(n, o_.dv, v.at, v.ld);
     const auto add = [&](int64_t c, int64_t count, int64_t begin, int64_t end) {
@@ -242,6 +304,7 @@ class Forward {
   const AttentionProblem& p_;
   const Cut& cut_;
   const TileMath<T>& math_;
+  const Bf16Math* pairs_ = nullptr;
   const int64_t d_pad_, v_pad_;
   T* const partial_;
   const void *q_, *k_, *v_, *sink_ = nullptr;
