@@ -14,9 +14,9 @@ namespace {
 
 constexpr int64_t kVector = 16;
 static_assert(kTilePad == kVector);
-// Sizes of 2^-50 to 2^50: products of two, and differences of such products, are normal numbers.
-constexpr int kLeast = 127 - 50, kMost = 127 + 50;  // exponent fields
-constexpr float kLeastWeight = 0x1p-50f;
+// Exponent fields of normal numbers. A product or a sum below them may become 0, a factor may not.
+constexpr int kLeast = 1, kMost = 254;
+constexpr float kLeastWeight = 0x1p-126f;
 
 template <int R, int V>
 inline __attribute__((always_inline)) void block(int64_t pairs, const uint32_t* a, int64_t a_row, int64_t a_col,
@@ -100,7 +100,7 @@ bool pair_weights(int64_t rows, int64_t cols, const float* x, int64_t ld, uint32
 
 bool in_range(int64_t rows, int64_t cols, const uint16_t* x, int64_t ld) {
   const __m512i magnitude = _mm512_set1_epi16(0x7fff), least = _mm512_set1_epi16(kLeast << 7);
-  const __m512i span = _mm512_set1_epi16((kMost - kLeast) << 7);
+  const __m512i span = _mm512_set1_epi16(((kMost - kLeast) << 7) + 127);
   __mmask32 outside = 0;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; c += 32) {

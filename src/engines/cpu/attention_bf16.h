@@ -1,5 +1,5 @@
 // Products of BFLOAT16 tiles by instructions that multiply pairs of them, twice as fast as FLOAT. Those instructions
-// take numbers below the normal range as 0, so they serve only where no factor comes near it: `in_range` tells.
+// take numbers below the normal range as 0, so they serve only where no factor is such a number: `in_range` tells.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Bf16Math {
   void (*pair_rows)(int64_t rows, int64_t cols, const uint16_t* x, int64_t ld, uint32_t* to, int64_t ld_to);
   // The same of rounded floats, in a tile. False when some are too small: then `to` is of no use.
   bool (*pair_weights)(int64_t rows, int64_t cols, const float* x, int64_t ld, uint32_t* to, int64_t ld_to);
-  // Whether all elements are 0 or of a size that products and their sums keep normal.
+  // Whether all elements are 0 or normal numbers.
   bool (*in_range)(int64_t rows, int64_t cols, const uint16_t* x, int64_t ld);
 };
 // Null where the processor has no such instructions.

@@ -51,7 +51,7 @@ class Forward {
     if (p_.sink) sink_ = run.memory(p_.sink);
     for (size_t i = 0; i < p_.out.size(); ++i) out_[i] = p_.out[i] ? run.memory(p_.out[i]) : nullptr;
     if (sizeof(T) == sizeof(float) && o_.dqk % 2 == 0 && has_pairs(p_.q, q_) && has_pairs(p_.k, k_) &&
-        has_pairs(p_.v, v_))
+        p_.v.type == DataType_t::BFLOAT16 && p_.v.stride[3] == 1 && reinterpret_cast<uintptr_t>(v_) % 2 == 0)
       pairs_ = bf16_math();
   }
 
