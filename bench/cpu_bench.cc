@@ -16,6 +16,7 @@
 #include "contest.h"
 #include "engines/onednn/loader.h"
 #include "frontend/builder.h"
+#include "pinned.h"
 #include "plan/target.h"
 #include "tilewright/device.h"
 
@@ -154,6 +155,7 @@ void run_row(benchmark::State& state, const Row& row) {
 
   progress("measuring " + row.name);
   int turn = 0;
+  const Pinned pinned;  // the checks have started every pool's threads
   for (auto _ : state) state.SetIterationTime(g_options.check_only ? 1 : take_turns(*current.contest, turn));
   for (int k = 0; k < 3 && !g_options.check_only; ++k) take_turns(*current.contest, turn);
   judge(row, current, out);
