@@ -24,6 +24,7 @@ constexpr int64_t kEnoughTiles = 16;
 constexpr int64_t kSliceElements = 128 * 1024;  // of B in a tile: half a megabyte of the second-level cache
 constexpr int64_t kWholeSlice = 256;            // sums that fill the micro-kernel well enough
 
+constexpr int64_t kAlignment = 64;
 constexpr int64_t kChunkElements = 1024;  // of the result that the epilogue takes at once, where rows are short
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -97,9 +98,11 @@ class Contraction : public Kernel {
 
   // False: the operands are not such as E asks for.
   bool usable() const { return usable_; }
-  int64_t scratch_bytes() const override { return packed_bytes() + copy_bytes() + epilogue_.scratch_bytes(); }
+  int64_t scratch_bytes() const override { return kAlignment + packed_bytes() + copy_bytes() + epilogue_.scratch_bytes(); }
 
   void run(const Memory& memory, char* scratch) const override {
+    // Vectors that lie across cache lines cost twice.
+    scratch += -reinterpret_cast<uintptr_t>(scratch) % kAlignment;
     double* const partial = reinterpret_cast<double*>(scratch + packed_bytes() + copy_bytes());
     if (tiling_.batch * tiling_.m * tiling_.n > 0) {
       Launch launch(memory, partial);

@@ -82,6 +82,10 @@ void run(const RowRuns<T>& a, const T* b, int64_t ldb, T* c, int64_t ldc, bool a
   const int64_t len = a.len, step = a.step;
   Tile<T, kMr, kNv> tile;
   tile.clear();
+  // The result's lines arrive while the sums are made.
+  for (int i = 0; i < kMr; ++i)
+    for (int j = 0; j < kNv * int(hn::Lanes(hn::ScalableTag<T>())); j += int(kLine))
+      __builtin_prefetch(c + i * ldc + j, 1);
   for (int64_t r = 0; r < a.runs; ++r) {
     const T* row[kMr];
     start_of_run<T, kMr>(a, r, row);

@@ -74,7 +74,10 @@ TILEWRIGHT_BF16 void run(const RowRuns<Bfloat16Bits>& a, const Bfloat16Bits* b, 
 #pragma GCC unroll 16
   for (int i = 0; i < kMr; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < kNv; ++j) sum[i][j] = _mm512_setzero_ps();
+    for (int j = 0; j < kNv; ++j) {
+      sum[i][j] = _mm512_setzero_ps();
+      __builtin_prefetch(c + i * ldc + j * 16, 1);  // the result's lines arrive while the sums are made
+    }
   for (int64_t r = 0; r < a.runs; ++r) {
     const Bfloat16Bits* row[kMr];
 #pragma GCC unroll 16
