@@ -1,6 +1,7 @@
 // Attention backward. P is recomputed from Stats, tile by tile, once: a task owns some tiles of keys of some heads,
 // makes their dK and dV, and adds what they give to dQ to sums of its own, which are joined in order at the end; so no
 // sum depends on who finishes first. dBias and dSink are made by passes of their own.
+#include "engines/cpu/attention_bf16.h"
 #include "engines/cpu/attention_problem.h"
 #include "engines/cpu/block.h"
 
@@ -56,6 +57,11 @@ class Backward {
     q_ = run.memory(p_.q), k_ = run.memory(p_.k), v_ = run.memory(p_.v);
     o_in_ = run.memory(p_.o_in), d_out_ = run.memory(p_.d_out), stats_ = run.memory(p_.stats_in);
     for (size_t i = 0; i < p_.out.size(); ++i) out_[i] = p_.out[i] ? run.memory(p_.out[i]) : nullptr;
+    const bool even = o_.dqk % 2 == 0 && o_.dv % 2 == 0;
+    if (sizeof(T) == sizeof(float) && even && has_pairs(p_.q.type, p_.q.stride, q_) &&
+        has_pairs(p_.k.type, p_.k.stride, k_) && has_pairs(p_.v.type, p_.v.stride, v_) &&
+        has_pairs(p_.d_out.type, p_.d_out.stride, d_out_))
+      pairs_ = bf16_math();
   }
 
   // Stats and delta = sum dO O of one tile of queries.
@@ -163,17 +169,45 @@ class Backward {
     KeyRange range[kTile], all;
     T lse[kTile], delta[kTile];
   };
+  // The same operands as pairs of BFLOAT16: K and V as columns and K as rows; Q, dO, P and dS as pairs of queries, and
+  // dS as pairs of keys. Which of the tiles in work are normal numbers, so that their pairs serve.
+  struct PairTiles {
+    uint32_t *kt, *vt, *k, *q, *d_out, *p, *ds, *ds_rows;
+    bool k_serves = false, v_serves = false, q_serves = false, d_out_serves = false;
+  };
   // Memory for tiles, and where the operands of the tile in work are: there, or in the tensors.
   struct Tiles {
     T *q, *d_out, *k, *kt, *v, *vt, *s, *dp, *f, *dk, *dv, *sum;
+    PairTiles pair;
     TileRows<T> q_rows{}, d_out_rows{}, k_rows{};
+    const uint16_t *q16 = nullptr, *d_out16 = nullptr;
   };
 
   Tiles tiles() const {
-    const auto [q, d_out, k, kt, v, vt, s, dp, f, dk, dv, sum] = TileScratch<T>::template get<12>(
-        {kTile * d_pad_, kTile * v_pad_, kTile * d_pad_, o_.dqk * kTile, kTile * v_pad_, o_.dv * kTile, kTile * kTile,
-         kTile * kTile, run_.drops() ? kTile * kTile : 0, kTile * d_pad_, kTile * v_pad_, kTile * kTile});
-    return {q, d_out, k, kt, v, vt, s, dp, f, dk, dv, sum};
+    const int64_t on = pairs_ ? 1 : 0, half = kTile / 2;
+    const auto [q, d_out, k, kt, v, vt, s, dp, f, dk, dv, sum, a, b, c, d, e, g, h, i] =
+        TileScratch<T>::template get<20>(
+            {kTile * d_pad_,          kTile * v_pad_,         kTile * d_pad_,
+             o_.dqk * kTile,          kTile * v_pad_,         o_.dv * kTile,
+             kTile * kTile,           kTile * kTile,          run_.drops() ? kTile * kTile : 0,
+             kTile * d_pad_,          kTile * v_pad_,         kTile * kTile,
+             on * o_.dqk / 2 * kTile, on * o_.dv / 2 * kTile, on * half * d_pad_,
+             on * half * d_pad_,      on * half * v_pad_,     on * half * kTile,
+             on * half * kTile,       on * kTile * half});
+    const auto words = [](T* tile) { return reinterpret_cast<uint32_t*>(tile); };
+    return {q,
+            d_out,
+            k,
+            kt,
+            v,
+            vt,
+            s,
+            dp,
+            f,
+            dk,
+            dv,
+            sum,
+            {words(a), words(b), words(c), words(d), words(e), words(g), words(h), words(i)}};
   }
 
   uint8_t* written(int64_t part, int64_t b, int64_t h, int64_t tile) const {
@@ -190,8 +224,26 @@ class Backward {
     std::copy_n(work_.delta + first, m, r.delta);
   }
 
+  static const uint16_t* halves(const AttentionOperand& x, const void* from, int64_t b, int64_t h, int64_t row) {
+    return static_cast<const uint16_t*>(from) + x.at(b, h, row, 0);
+  }
+  // Rows of pairs as columns: a transpose moves words, whatever is in them.
+  void pair_columns_of(const uint16_t* from, int64_t ld, int64_t rows, int64_t cols, uint32_t* to) const {
+    tile_math<float>().transpose(rows, cols / 2, reinterpret_cast<const float*>(from), ld / 2,
+                                 reinterpret_cast<float*>(to), kTile);
+    for (int64_t c = 0; c < cols / 2; ++c) std::fill(to + c * kTile + rows, to + c * kTile + padded(rows), uint32_t{0});
+  }
+
   // The columns of K are scaled: they serve the scores alone.
   void load_k(int64_t b, int64_t h, int64_t j0, int64_t n, Tiles& x) const {
+    if (pairs_) {
+      const uint16_t* k = halves(p_.k, k_, b, o_.k_head(h), j0);
+      x.pair.k_serves = pairs_->in_range(n, o_.dqk, k, p_.k.stride[2]);
+      if (x.pair.k_serves) {
+        pair_columns_of(k, p_.k.stride[2], n, o_.dqk, x.pair.kt);
+        pairs_->pair_rows(n, o_.dqk, k, p_.k.stride[2], x.pair.k, d_pad_);
+      }
+    }
     x.k_rows = run_.rows(p_.k, k_, b, o_.k_head(h), j0, n, o_.dqk, x.k, d_pad_);
     columns_of(x.k_rows, n, o_.dqk, x.kt);
     if (run_.scale == 1) return;
@@ -199,6 +251,11 @@ class Backward {
       for (int64_t j = 0; j < n; ++j) x.kt[c * kTile + j] *= run_.scale;
   }
   void load_v(int64_t b, int64_t h, int64_t j0, int64_t n, Tiles& x) const {
+    if (pairs_) {
+      const uint16_t* v = halves(p_.v, v_, b, o_.v_head(h), j0);
+      x.pair.v_serves = pairs_->in_range(n, o_.dv, v, p_.v.stride[2]);
+      if (x.pair.v_serves) pair_columns_of(v, p_.v.stride[2], n, o_.dv, x.pair.vt);
+    }
     columns_of(run_.rows(p_.v, v_, b, o_.v_head(h), j0, n, o_.dv, x.v, v_pad_), n, o_.dv, x.vt);
   }
   void columns_of(TileRows<T> from, int64_t rows, int64_t cols, T* to) const {
@@ -206,20 +263,53 @@ class Backward {
     for (int64_t c = 0; c < cols; ++c) std::fill(to + c * kTile + rows, to + c * kTile + padded(rows), T(0));
   }
 
+  // Rows of Q and of dO, loaded where they are asked for: pairs serve mostly.
+  TileRows<T> load_q(const ScoreTile& t, Tiles& x) const {
+    if (!x.q_rows.at) x.q_rows = run_.rows(p_.q, q_, t.b, t.h, t.i0, t.rows, o_.dqk, x.q, d_pad_);
+    return x.q_rows;
+  }
+  TileRows<T> load_d_out(const ScoreTile& t, Tiles& x) const {
+    if (!x.d_out_rows.at) x.d_out_rows = run_.rows(p_.d_out, d_out_, t.b, t.h, t.i0, t.rows, o_.dv, x.d_out, v_pad_);
+    return x.d_out_rows;
+  }
+
+  // One tile's product of rows of queries with columns, by pairs or not; what no query of some rows sees is left out.
+  template <class Load>
+  void product(const ScoreTile& t, const Rows& r, bool by_pairs, const uint16_t* pair_rows,
+               const AttentionOperand& from, const uint32_t* pair_columns, int64_t size, T scale, T* to,
+               const Load& load, const T* columns) const {
+    const TileRows<T> rows = by_pairs ? TileRows<T>{} : load();
+    run_.for_rows(t, r.range, true, [&](int64_t i, int64_t count, int64_t begin, int64_t end) {
+      begin = begin / kTilePad * kTilePad;
+      T* const c = to + i * kTile + begin;
+      if constexpr (sizeof(T) == sizeof(float))
+        if (by_pairs) {
+          const int64_t ld = from.stride[2] / 2;
+          return pairs_->multiply(count, end - begin, size / 2, reinterpret_cast<const uint32_t*>(pair_rows) + i * ld,
+                                  ld, 1, pair_columns + begin, kTile, c, kTile, scale, false);
+        }
+      math_.multiply(count, end - begin, size, {rows.at + i * rows.ld, rows.ld, 1}, columns + begin, kTile, c, kTile,
+                     false);
+    });
+  }
+
   // s = P f and dp = dS of one tile, queries as rows. False when no query sees a key.
   bool gradients(const ScoreTile& t, Rows& r, Tiles& x) const {
     load_rows(t.b, t.h, t.i0, t.rows, r);
     if (r.all.begin >= t.j0 + t.cols || r.all.end <= t.j0) return false;
-    x.q_rows = run_.rows(p_.q, q_, t.b, t.h, t.i0, t.rows, o_.dqk, x.q, d_pad_);
-    x.d_out_rows = run_.rows(p_.d_out, d_out_, t.b, t.h, t.i0, t.rows, o_.dv, x.d_out, v_pad_);
-    run_.for_rows(t, r.range, true, [&](int64_t i, int64_t count, int64_t begin, int64_t end) {
-      begin = begin / kTilePad * kTilePad;
-      const TileRows<T>&q = x.q_rows, &d_out = x.d_out_rows;
-      math_.multiply(count, end - begin, o_.dqk, {q.at + i * q.ld, q.ld, 1}, x.kt + begin, kTile,
-                     t.s + i * kTile + begin, kTile, false);
-      math_.multiply(count, end - begin, o_.dv, {d_out.at + i * d_out.ld, d_out.ld, 1}, x.vt + begin, kTile,
-                     x.dp + i * kTile + begin, kTile, false);
-    });
+    x.pair.q_serves = x.pair.d_out_serves = false;
+    if (pairs_) {
+      x.q16 = halves(p_.q, q_, t.b, t.h, t.i0), x.d_out16 = halves(p_.d_out, d_out_, t.b, t.h, t.i0);
+      x.pair.q_serves = pairs_->in_range(t.rows, o_.dqk, x.q16, p_.q.stride[2]);
+      x.pair.d_out_serves = pairs_->in_range(t.rows, o_.dv, x.d_out16, p_.d_out.stride[2]);
+    }
+    x.q_rows = x.d_out_rows = {};
+    product(
+        t, r, x.pair.q_serves && x.pair.k_serves, x.q16, p_.q, x.pair.kt, o_.dqk, run_.scale, t.s,
+        [&] { return load_q(t, x); }, x.kt);
+    product(
+        t, r, x.pair.d_out_serves && x.pair.v_serves, x.d_out16, p_.d_out, x.pair.vt, o_.dv, 1, x.dp,
+        [&] { return load_d_out(t, x); }, x.vt);
     run_.finish_scores(t, r.range);
     for (int64_t i = 0; i < t.rows; ++i)
       if (r.lse[i] == kNone) r.lse[i] = 0, std::fill_n(t.s + i * kTile, t.cols, kNone);  // the query kept nothing
@@ -237,22 +327,49 @@ class Backward {
     Rows r;
     const ScoreTile t{b, h, i0, std::min(kTile, o_.sq - i0), j0, n, x.s, kTile, 1};
     if (!gradients(t, r, x)) return;
-    const TileRows<T>&q = x.q_rows, &d_out = x.d_out_rows, &k = x.k_rows;
-    const bool finite_q = math_.all_finite(t.rows, o_.dqk, q.at, q.ld);
-    const bool finite_d_out = math_.all_finite(t.rows, o_.dv, d_out.at, d_out.ld);
-    run_.for_rows(t, r.range, false, [&](int64_t j, int64_t count, int64_t begin, int64_t end) {
-      add_product(finite_d_out, count, o_.dv, end - begin, {x.s + begin * kTile + j, 1, kTile}, d_out, begin,
-                  x.dv + j * v_pad_, v_pad_);
-      add_product(finite_q, count, o_.dqk, end - begin, {x.dp + begin * kTile + j, 1, kTile}, q, begin,
-                  x.dk + j * d_pad_, d_pad_);
-    });
+    bool p_pairs = false, ds_pairs = false;
+    if constexpr (sizeof(T) == sizeof(float)) {
+      p_pairs = x.pair.d_out_serves && pairs_->pair_weights(t.rows, n, x.s, kTile, x.pair.p, kTile);
+      ds_pairs = (x.pair.q_serves || x.pair.k_serves) && pairs_->pair_weights(t.rows, n, x.dp, kTile, x.pair.ds, kTile);
+      if (p_pairs) pairs_->pair_rows(t.rows, o_.dv, x.d_out16, p_.d_out.stride[2], x.pair.d_out, v_pad_);
+      if (ds_pairs && x.pair.q_serves) pairs_->pair_rows(t.rows, o_.dqk, x.q16, p_.q.stride[2], x.pair.q, d_pad_);
+      if (ds_pairs && x.pair.k_serves) pairs_->pair_columns(t.rows, n, x.dp, kTile, x.pair.ds_rows, kTile / 2);
+    }
+    add_by_keys(t, r, p_pairs, x.s, x.pair.p, x.pair.d_out, o_.dv, x.dv, v_pad_, [&] { return load_d_out(t, x); });
+    add_by_keys(t, r, ds_pairs && x.pair.q_serves, x.dp, x.pair.ds, x.pair.q, o_.dqk, x.dk, d_pad_,
+                [&] { return load_q(t, x); });
     uint8_t* const seen = written(part, b, h, i0 / kTile);
     T* const to = dq(part, b, h, i0);
     if (!*seen) std::fill_n(to, t.rows * d_pad_, T(0)), *seen = 1;
-    const bool finite_k = math_.all_finite(n, o_.dqk, k.at, k.ld);
+    const bool by_pairs = ds_pairs && x.pair.k_serves;
+    const bool finite = by_pairs || math_.all_finite(n, o_.dqk, x.k_rows.at, x.k_rows.ld);
     run_.for_rows(t, r.range, true, [&](int64_t i, int64_t count, int64_t begin, int64_t end) {
-      add_product(finite_k, count, o_.dqk, end - begin, {x.dp + i * kTile + begin, kTile, 1}, k, begin, to + i * d_pad_,
-                  d_pad_);
+      if constexpr (sizeof(T) == sizeof(float))
+        if (by_pairs) {
+          const int64_t first = begin / 2;  // dS is 0 where a key is not seen
+          return pairs_->multiply(count, o_.dqk, (end + 1) / 2 - first, x.pair.ds_rows + i * (kTile / 2) + first,
+                                  kTile / 2, 1, x.pair.k + first * d_pad_, d_pad_, to + i * d_pad_, d_pad_, 1, true);
+        }
+      add_product(finite, count, o_.dqk, end - begin, {x.dp + i * kTile + begin, kTile, 1}, x.k_rows, begin,
+                  to + i * d_pad_, d_pad_);
+    });
+  }
+
+  // What one tile's weights, transposed, and its rows of queries add to the rows of keys.
+  template <class Load>
+  void add_by_keys(const ScoreTile& t, const Rows& r, bool by_pairs, const T* weights, const uint32_t* pair_weights,
+                   const uint32_t* pair_rows, int64_t size, T* to, int64_t ld, const Load& load) const {
+    const TileRows<T> rows = by_pairs ? TileRows<T>{} : load();
+    const bool finite = by_pairs || math_.all_finite(t.rows, size, rows.at, rows.ld);
+    run_.for_rows(t, r.range, false, [&](int64_t j, int64_t count, int64_t begin, int64_t end) {
+      if constexpr (sizeof(T) == sizeof(float))
+        if (by_pairs) {
+          const int64_t first = begin / 2;
+          return pairs_->multiply(count, size, (end + 1) / 2 - first, pair_weights + first * kTile + j, 1, kTile,
+                                  pair_rows + first * ld, ld, to + j * ld, ld, 1, true);
+        }
+      add_product(finite, count, size, end - begin, {weights + begin * kTile + j, 1, kTile}, rows, begin, to + j * ld,
+                  ld);
     });
   }
 
@@ -282,6 +399,7 @@ class Backward {
   const Cut& cut_;
   const Workspace<T>& work_;
   const TileMath<T>& math_;
+  const Bf16Math* pairs_ = nullptr;
   const int64_t d_pad_, v_pad_;
   const void *q_, *k_, *v_, *o_in_, *d_out_, *stats_;
   std::array<void*, ops::kOutDSink + 1> out_{};

@@ -16,7 +16,7 @@ constexpr int64_t kVector = 16;
 static_assert(kTilePad == kVector);
 // Exponent fields of normal numbers. A product or a sum below them may become 0, a factor may not.
 constexpr int kLeast = 1, kMost = 254;
-constexpr float kLeastWeight = 0x1p-126f;
+constexpr float kLeastWeight = 0x1p-126f, kMostWeight = 0x1p127f;
 
 template <int R, int V>
 inline __attribute__((always_inline)) void block(int64_t pairs, const uint32_t* a, int64_t a_row, int64_t a_col,
@@ -83,19 +83,31 @@ void pair_rows(int64_t rows, int64_t cols, const uint16_t* x, int64_t ld, uint32
 }
 
 bool pair_weights(int64_t rows, int64_t cols, const float* x, int64_t ld, uint32_t* to, int64_t ld_to) {
-  const __m512 least = _mm512_set1_ps(kLeastWeight), zero = _mm512_setzero_ps();
-  __mmask16 small = 0;
+  const __m512 least = _mm512_set1_ps(kLeastWeight), most = _mm512_set1_ps(kMostWeight), zero = _mm512_setzero_ps();
+  __mmask16 outside = 0;
+  const auto check = [&](__m512 v) {
+    const __m512 size = _mm512_abs_ps(v);
+    const __mmask16 some = _mm512_cmp_ps_mask(size, zero, _CMP_NEQ_UQ);
+    outside |= _mm512_mask_cmp_ps_mask(some, size, least, _CMP_NGE_UQ);
+    outside |= _mm512_mask_cmp_ps_mask(some, size, most, _CMP_NLE_UQ);
+  };
   for (int64_t r = 0; r < rows; r += 2, to += ld_to)
     for (int64_t c = 0; c < cols; c += kVector) {
       const __m512 low = _mm512_loadu_ps(x + r * ld + c);
       const __m512 high = r + 1 < rows ? _mm512_loadu_ps(x + (r + 1) * ld + c) : zero;
-      small |= _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(low, zero, _CMP_NEQ_UQ), low, least, _CMP_NGE_UQ);
-      small |= _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(high, zero, _CMP_NEQ_UQ), high, least, _CMP_NGE_UQ);
+      check(low), check(high);
       const __m512i l = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(low));
       const __m512i h = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(high));
       _mm512_storeu_si512(to + c, _mm512_or_si512(l, _mm512_slli_epi32(h, 16)));
     }
-  return small == 0;
+  return outside == 0;
+}
+
+void pair_columns(int64_t rows, int64_t cols, const float* x, int64_t ld, uint32_t* to, int64_t ld_to) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; c += kVector)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + r * ld_to + c / 2),
+                          (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(x + r * ld + c)));
 }
 
 bool in_range(int64_t rows, int64_t cols, const uint16_t* x, int64_t ld) {
@@ -120,7 +132,7 @@ bool in_range(int64_t rows, int64_t cols, const uint16_t* x, int64_t ld) {
 namespace tilewright::cpu {
 
 const Bf16Math* bf16_math() {
-  static const Bf16Math math = {multiply, pair_rows, pair_weights, in_range};
+  static const Bf16Math math = {multiply, pair_rows, pair_weights, pair_columns, in_range};
   static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   return has ? &math : nullptr;

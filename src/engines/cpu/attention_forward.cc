@@ -50,8 +50,9 @@ class Forward {
     q_ = run.memory(p_.q), k_ = run.memory(p_.k), v_ = run.memory(p_.v);
     if (p_.sink) sink_ = run.memory(p_.sink);
     for (size_t i = 0; i < p_.out.size(); ++i) out_[i] = p_.out[i] ? run.memory(p_.out[i]) : nullptr;
-    if (sizeof(T) == sizeof(float) && o_.dqk % 2 == 0 && has_pairs(p_.q, q_) && has_pairs(p_.k, k_) &&
-        p_.v.type == DataType_t::BFLOAT16 && p_.v.stride[3] == 1 && reinterpret_cast<uintptr_t>(v_) % 2 == 0)
+    if (sizeof(T) == sizeof(float) && o_.dqk % 2 == 0 && has_pairs(p_.q.type, p_.q.stride, q_) &&
+        has_pairs(p_.k.type, p_.k.stride, k_) && p_.v.type == DataType_t::BFLOAT16 && p_.v.stride[3] == 1 &&
+        reinterpret_cast<uintptr_t>(v_) % 2 == 0)
       pairs_ = bf16_math();
   }
 
@@ -112,11 +113,6 @@ class Forward {
     bool queries_loaded = false, pairs = false;  // what the queries' tiles hold: values; pairs of BFLOAT16
   };
 
-  // BFLOAT16 whose rows can be read as words of two elements.
-  static bool has_pairs(const AttentionOperand& x, const void* from) {
-    return x.type == DataType_t::BFLOAT16 && x.stride[3] == 1 && x.stride[0] % 2 == 0 && x.stride[1] % 2 == 0 &&
-           x.stride[2] % 2 == 0 && reinterpret_cast<uintptr_t>(from) % 4 == 0;
-  }
   static const uint16_t* halves(const AttentionOperand& x, const void* from, int64_t b, int64_t h, int64_t row) {
     return static_cast<const uint16_t*>(from) + x.at(b, h, row, 0);
   }
