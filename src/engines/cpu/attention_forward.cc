@@ -217,7 +217,8 @@ class Forward {
     load_queries(at, x);
     const TileRows<T> k = run_.rows(p_.k, k_, at.b, o_.k_head(at.h0), j0, n, o_.dqk, x.kv, d_pad_);
     if (at.columns() <= kFewColumns) {
-      math_.multiply_rows(n, at.columns(), d_pad_, k.at, k.ld, x.q, d_pad_, x.s, kTile);
+      math_.multiply_rows(n, at.columns(), d_pad_, k.at, k.ld, x.q, d_pad_, x.s, kTile,
+                          run_.ahead(p_.v, v_, at.b, o_.v_head(at.h0), j0, o_.dv));
     } else if (at.heads > 1) {
       math_.multiply(n, at.columns(), o_.dqk, {k.at, k.ld, 1}, x.qt, kTile, x.s, kTile, false);
     } else {
@@ -258,6 +259,16 @@ class Forward {
       if (finite) math_.multiply(count, o_.dv, end - begin, weights, v.at + begin * v.ld, v.ld, to, v_pad_, true);
       else multiply_nonzero<T>(count, o_.dv, end - begin, weights, v.at + begin * v.ld, v.ld, to, v_pad_);
     };
+    if (at.columns() <= kFewColumns) {
+      // Bound by memory: the next keys come while these values are used.
+      const TileAhead next = run_.ahead(p_.k, k_, at.b, o_.k_head(at.h0), j0 + kTile, o_.dqk);
+      for (int64_t j = 0; j < n; j += 2 * kTileRows) {
+        const int64_t end = std::min(n, j + 2 * kTileRows);
+        for (int64_t r = j; r < end; ++r) next.fetch(r);
+        add(0, at.columns(), j, end);
+      }
+      return;
+    }
     if (at.heads > 1) add(0, at.columns(), 0, n);
     else run_.for_rows(tile(at, 0, j0, n, x.s), range, true, add);
   }

@@ -166,6 +166,13 @@ class AttentionRun {
     load(x, from, b, h, first, rows, cols, to, ld);
     return {to, ld};
   }
+  // Rows that will be asked for soon.
+  static TileAhead ahead(const AttentionOperand& x, const void* from, int64_t b, int64_t h, int64_t first,
+                         int64_t cols) {
+    const int64_t size = element_bits(x.type) / 8;
+    return {static_cast<const char*>(from) + x.at(b, h, first, 0) * size, x.stride[3] == 1 ? cols * size : 0,
+            x.stride[2] * size};
+  }
   static void load_row(const void* from, DataType_t type, int64_t index, int64_t stride, int64_t n, T* to) {
     if constexpr (sizeof(T) == 4) load_floats(from, type, index, stride, n, to);
     else load_doubles(from, type, index, stride, n, to);

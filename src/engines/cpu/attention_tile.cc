@@ -91,11 +91,11 @@ HWY_INLINE void dots(int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb
 }
 
 template <class T>
-void multiply_rows(int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T* c,
-                   int64_t ldc) {
+void multiply_rows(int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T* c, int64_t ldc,
+                   TileAhead next) {
   for (int64_t i = 0; i < m;) {
     const bool four = i + 4 <= m;
-    for (int64_t r = 0; r < (four ? 4 : 1); ++r) prefetch_row(a + (i + kAhead + r) * lda, k);
+    for (int64_t r = 0; r < (four ? 4 : 1); ++r) prefetch_row(a + (i + kAhead + r) * lda, k), next.fetch(i + r);
     for (int64_t j = 0; j < n;) {
       const T *x = a + i * lda, *y = b + j * ldb;
       T* to = c + i * ldc + j;

@@ -23,15 +23,27 @@ struct TileFactor {
   int64_t a_row, a_col;
 };
 
+// Rows of a tensor that will be read soon.
+struct TileAhead {
+  const void* at;
+  int64_t bytes, step;  // of a row, and between rows
+
+  void fetch(int64_t row) const {
+    const char* const line = static_cast<const char*>(at) + row * step;
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(line + i);
+  }
+};
+
 // T is float or double.
 template <class T>
 struct TileMath {
   // c [m, n] = or += A [m, k] * b [k, n]. b may lie in a tensor where n is a multiple of kTilePad.
   void (*multiply)(int64_t m, int64_t n, int64_t k, TileFactor<T> a, const T* b, int64_t ldb, T* c, int64_t ldc,
                    bool accumulate);
-  // c [m, n] = a [m, k] * b [n, k] transposed, for small n. k is a multiple of kTilePad; a may lie in a tensor.
+  // c [m, n] = a [m, k] * b [n, k] transposed, for small n. k is a multiple of kTilePad; a may lie in a tensor. `next`:
+  // m rows of a tensor that are fetched meanwhile.
   void (*multiply_rows)(int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T* c,
-                        int64_t ldc);
+                        int64_t ldc, TileAhead next);
   // to [rows, ld_to] = from [rows, ld_from] as T, for rows of BFLOAT16 or HALF in a tensor. False for other types.
   bool (*widen)(DataType_t, int64_t rows, int64_t cols, const void* from, int64_t ld_from, T* to, int64_t ld_to);
   // to [cols, ld_to] = from [rows, ld_from] transposed.
