@@ -7,6 +7,7 @@
 #include "engines/cpu/attention.h"
 #include "plan/harness.h"
 #include "support/attention_case.h"
+#include "support/every_target.h"
 
 namespace tilewright {
 namespace {
@@ -85,6 +86,17 @@ TEST(CpuAttention, EdgesBackward) {
     const AttentionCase c = edge_case(random, true);
     check(c.backward(), seed, c.text());
   }
+}
+
+TEST(CpuAttention, EveryInstructionSet) {
+  testing::on_every_target([] {
+    for (uint64_t seed : testing::seeds(8001, 20))
+      for (bool backward : {false, true}) {
+        Random random(seed);
+        const AttentionCase c = edge_case(random, backward);
+        check(backward ? c.backward() : c.forward(), seed, c.text());
+      }
+  });
 }
 
 // Every output's bytes, one run after another.

@@ -7,6 +7,7 @@
 #include "base/thread_pool.h"
 #include "engines/cpu/engine.h"
 #include "support/engine_check.h"
+#include "support/every_target.h"
 #include "support/ir_builder.h"
 #include "support/random.h"
 
@@ -106,6 +107,16 @@ TEST(CpuDirect, RandomGroupedConvolutions) {
         {.seed = seed, .fill = random.one_in(2) ? Fill::Integers : Fill::Random, .tight_alignment = random.one_in(4)});
     if (HasFailure()) FAIL() << "TILEWRIGHT_TEST_SEED=" << seed;
   }
+}
+
+TEST(CpuDirect, EveryInstructionSet) {
+  on_every_target([] {
+    for (uint64_t seed : seeds(1001, 60)) {
+      Random random(seed);
+      check_engine(cpu_fused_engine(), GroupedCase(random).graph(), {.seed = seed});
+      if (HasFailure()) FAIL() << "TILEWRIGHT_TEST_SEED=" << seed;
+    }
+  });
 }
 
 IrBuilder depthwise(const char* op, const Dims& x, const Dims& filter, D type = D::FLOAT) {

@@ -398,7 +398,7 @@ class Backward {
   const AttentionProblem& p_;
   const Cut& cut_;
   const Workspace<T>& work_;
-  const TileMath<T>& math_;
+  const TileMath<T> math_;
   const Bf16Math* pairs_ = nullptr;
   const int64_t d_pad_, v_pad_;
   const void *q_, *k_, *v_, *o_in_, *d_out_, *stats_;

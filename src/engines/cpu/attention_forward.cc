@@ -310,7 +310,7 @@ class Forward {
   const ops::AttentionOptions& o_;
   const AttentionProblem& p_;
   const Cut& cut_;
-  const TileMath<T>& math_;
+  const TileMath<T> math_;
   const Bf16Math* pairs_ = nullptr;
   const int64_t d_pad_, v_pad_;
   T* const partial_;

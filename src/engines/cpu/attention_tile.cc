@@ -357,14 +357,12 @@ HWY_EXPORT(float_math);
 HWY_EXPORT(double_math);
 
 template <>
-const TileMath<float>& tile_math<float>() {
-  static const TileMath<float> math = HWY_DYNAMIC_DISPATCH(float_math)();
-  return math;
+TileMath<float> tile_math<float>() {
+  return HWY_DYNAMIC_DISPATCH(float_math)();
 }
 template <>
-const TileMath<double>& tile_math<double>() {
-  static const TileMath<double> math = HWY_DYNAMIC_DISPATCH(double_math)();
-  return math;
+TileMath<double> tile_math<double>() {
+  return HWY_DYNAMIC_DISPATCH(double_math)();
 }
 
 }  // namespace tilewright::cpu

@@ -61,7 +61,7 @@ struct TileMath {
   void (*scale_rows)(int64_t rows, int64_t cols, T* x, int64_t ld, const T* factor);
 };
 template <class T>
-const TileMath<T>& tile_math();
+TileMath<T> tile_math();
 
 // multiply, accumulating, that leaves out the terms whose A is 0: for a b that holds inf or NaN in rows that a mask
 // excludes.

@@ -402,7 +402,7 @@ class Direct : public Kernel {
 
   ops::Convolution conv_;
   bool dgrad_, by_channels_;
-  const DirectLoops<T>& loops_;
+  const DirectLoops<T> loops_;
   std::vector<PositionDim> dims_;  // all, or all but the one that lanes run along
   int64_t taps_ = 1, per_group_ = 1;
   Dims tap_stride_;  // by position dim

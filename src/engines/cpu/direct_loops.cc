@@ -341,14 +341,12 @@ HWY_EXPORT(float_loops);
 HWY_EXPORT(double_loops);
 
 template <>
-const DirectLoops<float>& direct_loops<float>() {
-  static const DirectLoops<float> loops = HWY_DYNAMIC_DISPATCH(float_loops)();
-  return loops;
+DirectLoops<float> direct_loops<float>() {
+  return HWY_DYNAMIC_DISPATCH(float_loops)();
 }
 template <>
-const DirectLoops<double>& direct_loops<double>() {
-  static const DirectLoops<double> loops = HWY_DYNAMIC_DISPATCH(double_loops)();
-  return loops;
+DirectLoops<double> direct_loops<double>() {
+  return HWY_DYNAMIC_DISPATCH(double_loops)();
 }
 
 }  // namespace tilewright::cpu

@@ -53,6 +53,6 @@ struct DirectLoops {
   void (*along_sums)(const Sums&);
 };
 template <class T>
-const DirectLoops<T>& direct_loops();
+DirectLoops<T> direct_loops();
 
 }  // namespace tilewright::cpu
