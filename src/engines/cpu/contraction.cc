@@ -24,6 +24,7 @@ constexpr int64_t kEnoughTiles = 16;
 constexpr int64_t kSliceElements = 128 * 1024;  // of B in a tile: half a megabyte of the second-level cache
 constexpr int64_t kWholeSlice = 256;            // sums that fill the micro-kernel well enough
 
+constexpr int64_t kFew = 4;  // rows or columns that leave the time to the other operand's memory
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kChunkElements = 1024;  // of the result that the epilogue takes at once, where rows are short
 
@@ -73,8 +74,7 @@ class Contraction : public Kernel {
   Contraction(const fuse::FusedGraph& fused, const fuse::Region& region, Problem problem)
       : fused_(fused), problem_(std::move(problem)) {
     int a = 0, b = 1;
-    // The epilogue runs along the columns: rows and columns change roles where memory likes that better.
-    if (lane_cost_of('m', region.program) < lane_cost_of('n', region.program)) {
+    if (rows_are_columns(region)) {
       exchange(problem_);
       std::swap(a, b);
     }
@@ -98,7 +98,9 @@ class Contraction : public Kernel {
 
   // False: the operands are not such as E asks for.
   bool usable() const { return usable_; }
-  int64_t scratch_bytes() const override { return kAlignment + packed_bytes() + copy_bytes() + epilogue_.scratch_bytes(); }
+  int64_t scratch_bytes() const override {
+    return kAlignment + packed_bytes() + copy_bytes() + epilogue_.scratch_bytes();
+  }
 
   void run(const Memory& memory, char* scratch) const override {
     // Vectors that lie across cache lines cost twice.
@@ -271,6 +273,23 @@ class Contraction : public Kernel {
   static void resolve(const Memory& memory, const fuse::PwProgram& p, void** base) {
     for (size_t a = 0; a < p.access.size(); ++a)
       base[a] = p.access[a].tensor == ir::kNone ? nullptr : memory.root(p.access[a].tensor);
+  }
+
+  // Whether rows and columns change roles. The epilogue runs along the columns, where memory should like that. But with
+  // only a few of one kind, the work is reading the other operand once: as A, if it can be read in place.
+  bool rows_are_columns(const fuse::Region& region) {
+    const auto streams = [&](char many, char few, int operand) {
+      if (problem_.size(few) > kFew || problem_.size(many) < 16 * kFew) return false;
+      const Factors s = main_strides(operand, region.operand[size_t(operand)]);
+      for (int d : problem_.dims_of(many))
+        if (s[size_t(d)] == 1 && problem_.dims[size_t(d)].extent > 1) return false;
+      for (int d : problem_.dims_of('k'))
+        if (s[size_t(d)] == 1 && problem_.dims[size_t(d)].extent > 1) return true;
+      return false;
+    };
+    if (streams('m', 'n', 0)) return false;
+    if (streams('n', 'm', 1)) return true;
+    return lane_cost_of('m', region.program) < lane_cost_of('n', region.program);
   }
 
   // What lanes along the fastest dim of a group would cost the epilogue.
