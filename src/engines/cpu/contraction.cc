@@ -344,6 +344,10 @@ class Contraction : public Kernel {
     const int64_t mr = kernel_.mr, nr = kernel_.nr, most_n = kTileN / nr * nr;
     Tiling& t = tiling_;
     int64_t target_m = kTileM, target_n = kTileN;
+    // Narrower tiles whose sums are one slice need no pass over unfinished ones.
+    if (k_ > kSliceElements / kTileN && k_ <= 2 * kSliceElements / kTileN) target_n = kTileN / 2;
+    // Many products: higher tiles, so that each packs its B alone.
+    if (t.batch * ((t.n + target_n - 1) / target_n) >= kEnoughTiles) target_m = 2 * kTileM;
     for (;;) {
       t.tile_m = pieces(t.m, target_m, mr);
       t.tile_n = std::min(most_n, pieces(t.n, target_n, nr));
