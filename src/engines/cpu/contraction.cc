@@ -99,7 +99,8 @@ class Contraction : public Kernel {
   // False: the operands are not such as E asks for.
   bool usable() const { return usable_; }
   int64_t scratch_bytes() const override {
-    return kAlignment + packed_bytes() + copy_bytes() + epilogue_.scratch_bytes();
+    const int64_t bytes = packed_bytes() + copy_bytes() + epilogue_.scratch_bytes();
+    return bytes > 0 ? bytes + kAlignment : 0;
   }
 
   void run(const Memory& memory, char* scratch) const override {
