@@ -156,6 +156,24 @@ TEST(Graph, NamesTheSecondUserOfAUid) {
   EXPECT_THAT(e.err_msg, HasSubstr("result"));
 }
 
+TEST(Graph, OnlyInputsAreConstant) {
+  MatmulRelu s;
+  s.b->set_is_constant(true);
+  ASSERT_TRUE(s.g.validate().is_good());
+  const size_t key = s.g.key();
+  Graph rebuilt;
+  ASSERT_TRUE(rebuilt.deserialize(Json(s.g)).is_good());
+  ASSERT_TRUE(rebuilt.validate().is_good());
+  EXPECT_EQ(rebuilt.key(), key);
+  MatmulRelu plain;
+  ASSERT_TRUE(plain.g.validate().is_good());
+  EXPECT_NE(plain.g.key(), key);
+  s.c->set_name("result").set_is_constant(true);
+  const error_t e = s.g.validate();
+  EXPECT_EQ(e.code, error_code_t::INVALID_VALUE);
+  EXPECT_THAT(e.err_msg, HasSubstr("\"result\" is marked constant, which only inputs can be"));
+}
+
 TEST(Graph, RejectsAnOutputThatOverlapsItself) {
   Graph g = float_graph();
   auto a = g.tensor(described("A", {2, 2, 3}));
