@@ -68,6 +68,22 @@ std::vector<SumSlice> RowSource<T>::cut(int64_t k, int64_t target) const {
   return list;
 }
 
+// One row of one run: where it is, or with what lies outside replaced by zeros.
+template <class T>
+const T* RowSource<T>::row_of_run(const void* memory, const Spot& spot, const SumSlice& slice, int64_t r,
+                                  T* stage) const {
+  const Walk::Run run = walk_.run(spot, slice.segment + r);
+  const int64_t from = std::clamp<int64_t>(run.from - slice.from, 0, slice.len);
+  const int64_t end = std::clamp(run.to - slice.from, from, slice.len);
+  if (from == end) return zeros_.data();
+  if (from == 0 && end == slice.len && is_native<T>(walk_.type(), memory))
+    return static_cast<const T*>(memory) + run.at + slice.from * walk_.step();
+  std::fill(stage, stage + from, T(0));
+  load_values(memory, walk_.type(), run.at + slice.from + from, 1, end - from, stage + from);
+  std::fill(stage + end, stage + slice.len, T(0));
+  return stage;
+}
+
 template <class T>
 RowRuns<T> RowSource<T>::point(const void* memory, const Spot* spot, int64_t rows, const SumSlice& slice, T* stage,
                                const T** out) const {
@@ -77,28 +93,15 @@ RowRuns<T> RowSource<T>::point(const void* memory, const Spot* spot, int64_t row
     for (int64_t i = 0; i < mr_; ++i) out[i] = values + spot[i].at;
     return {out, offset_.data() + slice.segment, slice.runs, slice.len, walk_.step()};
   }
-  for (int64_t r = 0; r < slice.runs; ++r)
-    for (int64_t i = 0; i < mr_; ++i) {
+  for (int64_t i = 0; i < mr_; ++i) {
+    const bool inside = native && i < rows && walk_.inside(spot + i, 1, slice.span);
+    for (int64_t r = 0; r < slice.runs; ++r) {
       const T*& row = out[r * mr_ + i];
-      if (i >= rows) {
-        row = out[r * mr_];
-        continue;
-      }
-      const Walk::Run run = walk_.run(spot[i], slice.segment + r);
-      const int64_t from = std::clamp<int64_t>(run.from - slice.from, 0, slice.len);
-      const int64_t end = std::clamp(run.to - slice.from, from, slice.len);
-      if (from == end) {
-        row = zeros_.data();
-      } else if (native && from == 0 && end == slice.len) {
-        row = values + run.at;
-      } else {
-        T* const to = stage + (i * slice.runs + r) * slice.len;
-        row = to;
-        std::fill(to, to + from, T(0));
-        load_values(memory, walk_.type(), run.at + slice.from + from, 1, end - from, to + from);
-        std::fill(to + end, to + slice.len, T(0));
-      }
+      if (inside) row = values + spot[i].at + offset_[size_t(slice.segment + r)];
+      else if (i >= rows) row = out[r * mr_];
+      else row = row_of_run(memory, spot[i], slice, r, stage + (i * slice.runs + r) * slice.len);
     }
+  }
   return {out, nullptr, slice.runs, slice.len, walk_.step()};
 }
 

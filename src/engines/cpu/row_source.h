@@ -35,6 +35,7 @@ class RowSource {
   RowRuns<T> point(const void* memory, const Spot* spot, int64_t rows, const SumSlice&, T* stage, const T** out) const;
 
  private:
+  const T* row_of_run(const void* memory, const Spot&, const SumSlice&, int64_t r, T* stage) const;
   void plan_copy(const Problem&, const fuse::PwProgram&);
 
   Walk walk_;
