@@ -32,14 +32,16 @@ Program lower(const ir::Graph& graph, const Config& config, const Target& target
   return onednn::lower(graph, {config.post_ops, config.any_weights, false, target.threads});
 }
 
-// By the roofline: contractions run near the machine's peak, in bfloat16 at twice that where the CPU multiplies it.
+// By the roofline: contractions and normalisations run near the machine's peak, in bfloat16 at twice that where the CPU
+// multiplies it.
 double estimate_ms(const Program& program, const Target& target) {
   const Rates peak = peak_rates(target);
   double ms = 0;
   for (const onednn::Launch& launch : program.launches) {
     if (launch.makes_kept) continue;  // once, at the first execute
     const bool contraction = launch.flops > 4 * launch.bytes || launch.name.rfind("conv", 0) == 0;
-    const double share = contraction ? 0.9 : 0.45;
+    const bool normalisation = launch.name.rfind("layernorm", 0) == 0;
+    const double share = contraction || normalisation ? 0.9 : 0.45;
     const double rate = launch.implementation.find("bf16") != std::string::npos ? 2 : 1;
     ms += 0.004 + std::max(launch.bytes / peak.bytes_per_ms, launch.flops / peak.flops_per_ms / rate) / share;
   }
