@@ -199,9 +199,11 @@ void Packer<T>::pack_along_rows(const void* memory, const Range& r, int64_t batc
       const int64_t from = std::clamp(run.from - lane, int64_t{0}, n), end = std::clamp(run.to - lane, from, n);
       T* const line = native ? to : w.line;
       for (int64_t j = 0; j < from; ++j) line[j] = T(0);
-      if (native) std::copy(values + run.at + lane + from, values + run.at + lane + end, to + from);
-      else if (end > from)
-        load_values(memory, walk_.type(), run.at + (lane + from) * walk_.step(), walk_.step(), end - from, line + from);
+      if (end > from) {
+        const int64_t at = run.at + (lane + from) * walk_.step();
+        if (native) std::copy_n(values + at, end - from, line + from);
+        else load_values(memory, walk_.type(), at, walk_.step(), end - from, line + from);
+      }
       for (int64_t j = end; j < n; ++j) line[j] = T(0);
       if (!native) spread(line, i, n, k, r.ks, panels);
     }
