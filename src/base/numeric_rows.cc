@@ -44,8 +44,7 @@ using Narrow = hn::Rebind<T, D>;
 using Floats = hn::Vec<D>;
 constexpr size_t kWidth = hn::MaxLanes(D());
 
-// --- loads
-// ------------------------------------------------------------------------------------------------------------
+// --- loads -----------------------------------------------------------------------------------------------------------
 template <class T, class Convert>
 HWY_INLINE bool load_each(const void* from, int64_t count, float* to, Convert convert) {
   const D d;
@@ -101,8 +100,7 @@ bool load(const void* from, DataType_t type, int64_t count, float* to) {
   }
 }
 
-// --- stores
-// -----------------------------------------------------------------------------------------------------------
+// --- stores ----------------------------------------------------------------------------------------------------------
 template <class T, class Convert>
 HWY_INLINE bool store_each(void* to, int64_t count, const float* from, Convert convert) {
   const D d;

@@ -105,8 +105,48 @@ void check_folds() {
     }
 }
 
+TEST(CpuLaneOps, PairsAndProducts) {
+  testing::on_every_target([] {
+    const LaneOps<float> ops = make_lane_ops<float>();
+    const auto apply = [](int op, float x, float y) {
+      return op == 0 ? x + y : op == 1 ? x - y : op == 2 ? x * y : y - x;
+    };
+    for (int64_t n : {0, 1, 15, 16, 17, 70, 200}) {
+      std::vector<float> x, y, m, out(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) x.push_back(float(i % 7 - 3)), y.push_back(float(i % 5)), m.push_back(float(i));
+      for (int first = 0; first < 3; ++first)
+        for (int second = 0; second < 4; ++second) {
+          ops.fused[first][second](out.data(), x.data(), y.data(), m.data(), n, {});
+          for (size_t i = 0; i < size_t(n); ++i)
+            ASSERT_EQ(out[i], apply(second, apply(first, x[i], y[i]), m[i])) << first << second << " of " << n;
+        }
+      double want = 3;
+      for (size_t i = 0; i < size_t(n); ++i) want += double(x[i] * y[i]);
+      EXPECT_EQ(ops.fold_products(x.data(), y.data(), n, 3), want);
+      std::vector<double> total(static_cast<size_t>(n), 1.0);
+      ops.fold_product_lanes(x.data(), y.data(), n, total.data());
+      for (size_t i = 0; i < size_t(n); ++i) EXPECT_EQ(total[i], 1.0 + double(x[i] * y[i]));
+    }
+  });
+}
+
 TEST(CpuLaneOps, FoldsTakeEveryElementOnce) {
   testing::on_every_target([] { check_folds(); });
+}
+
+TEST(CpuLaneOps, Transposes) {
+  testing::on_every_target([] {
+    for (int64_t rows : {1, 3, 4, 9, 32})
+      for (int64_t columns : {1, 2, 4, 7, 32}) {
+        std::vector<float> from(static_cast<size_t>(rows * (columns + 1))),
+            to(static_cast<size_t>(columns * (rows + 2)), -1.f);
+        for (size_t i = 0; i < from.size(); ++i) from[i] = float(i);
+        make_lane_ops<float>().transpose(from.data(), columns + 1, to.data(), rows + 2, rows, columns);
+        for (int64_t c = 0; c < columns; ++c)
+          for (int64_t r = 0; r < rows + 2; ++r)
+            ASSERT_EQ(to[size_t(c * (rows + 2) + r)], r < rows ? from[size_t(r * (columns + 1) + c)] : -1.f);
+      }
+  });
 }
 
 TEST(CpuLaneOps, MaximaKeepNan) {

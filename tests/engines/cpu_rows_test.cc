@@ -54,6 +54,20 @@ TEST(CpuRows, TransposedCopies) {
   }
 }
 
+TEST(CpuRows, TransposedMapsWithSideReductionsAndIndices) {
+  for (const Dims& dim : {Dims{33, 70}, Dims{129, 64}, Dims{5, 300}, Dims{300, 5}})
+    for (D type : {D::FLOAT, D::HALF, D::INT8, D::INT32}) {
+      IrBuilder b;
+      auto x = b.input(dim, type), y = b.input(dim, D::FLOAT, column_major_strides(dim));
+      auto row = b.pw(P::GEN_INDEX, {x}, {{"axis", int64_t(0)}});
+      auto z = b.output(b.pw(P::ADD, {b.pw(P::SUB, {x, b.pw(P::MUL, {y, row})}), b.input({1, dim[1]})}), D::FLOAT,
+                        column_major_strides(dim));
+      b.output(b.pw(P::MAX, {z, b.input({dim[0], 1})}), type);
+      b.output(b.reduce(R::AMAX, z, {1, dim[1]}));
+      check(b, {.fill = Fill::Integers});
+    }
+}
+
 TEST(CpuRows, ScalarsStoredAndBound) {
   IrBuilder b;
   auto x = b.input({8, 40});

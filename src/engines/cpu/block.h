@@ -65,11 +65,11 @@ struct BlockOp {
   int arg[3] = {-1, -1, -1};
   int slot = 0;  // the buffer that holds its value
   int access = -1;
-  bool keep = false;      // its value is read after the list: its buffer is not shared
-  bool copy = false;      // Load: never hand out the memory itself
-  bool periodic = false;  // Load, Index: repeats itself every Frame::period lanes
-  bool stream = false;    // Store: past the caches; flush_streams() when done
-  int kept = -1;          // its values of a whole row are kept: which of Frame::rows
+  bool keep = false;    // its value is read after the list: its buffer is not shared
+  bool copy = false;    // Load: never hand out the memory itself
+  bool stream = false;  // Store: past the caches; flush_streams() when done
+  int kept = -1;        // its values of a whole row are kept: which of Frame::rows
+  PointwiseMode_t mode = PointwiseMode_t::NOT_SET;
   typename LaneOps<T>::Pointwise function = nullptr;
   const PwParams* params = nullptr;
   DataType_t type = DataType_t::FLOAT;
@@ -86,7 +86,8 @@ struct Frame {
   T* rows = nullptr;                     // values kept for whole rows, row_steps blocks of `pitch` each
   int64_t row_steps = 0, step = 0;       // `step`: the block of the row in flight
   int64_t n = 0;                         // lanes, at most `pitch`
-  int64_t period = 0;                    // of periodic operations
+  int64_t period = 0;                    // lanes of one repetition of a loop in the block; 0: all of them
+  const int64_t* far = nullptr;          // by access: elements from one repetition to the next
   void* const* memory = nullptr;         // by access
   const int64_t* offset = nullptr;       // by access: element of lane 0
   const int64_t* lane_stride = nullptr;  // by access
@@ -100,6 +101,11 @@ using BlockOps = std::vector<BlockOp<T>>;
 // Operations for some instructions of a program (positions in ascending order), without slots.
 template <class T>
 BlockOps<T> make_ops(const fuse::PwProgram&, const std::vector<int>& instructions);
+
+// Makes pairs of additions, subtractions and multiplications one operation, where nothing else reads the first one's
+// value. `read` says which values are read beside the list.
+template <class T>
+void fuse_pairs(BlockOps<T>&, const std::vector<bool>& read);
 
 // Gives the values of `kept` (which live on after their list) a buffer each, and lets those of each list in `passing`
 // share buffers once nothing in the list reads them any more. Returns the number of buffers.

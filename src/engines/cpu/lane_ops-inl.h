@@ -4,8 +4,7 @@
 using fast::D;
 using fast::Floats;
 
-// --- partial vectors: no memory beyond the lanes is touched
-// -----------------------------------------------------------
+// --- partial vectors: no memory beyond the lanes is touched ----------------------------------------------------------
 HWY_INLINE Floats load_some(const float* from, int64_t count) {
   const D d;
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
@@ -27,8 +26,7 @@ HWY_INLINE void store_some(Floats v, float* to, int64_t count) {
 #endif
 }
 
-// --- pointwise
-// --------------------------------------------------------------------------------------------------------
+// --- pointwise -------------------------------------------------------------------------------------------------------
 template <PointwiseMode_t kMode>
 void pointwise_lanes(float* out, const float* x, const float* y, const float* m, int64_t n, const PwParams& params) {
   const PwParams p = params;
@@ -55,14 +53,69 @@ void pointwise_lanes(double* out, const double* x, const double* y, const double
     out[i] = pointwise_value<kMode>(x[i], kArity > 1 ? y[i] : 0.0, kArity > 2 ? m[i] : 0.0, p);
 }
 
+// --- two operations at once ---------------------------------------------------------------------------------------
+template <int kOp, class F>
+HWY_INLINE F arithmetic(F x, F y) {
+  if constexpr (kOp == 0) return x + y;
+  else if constexpr (kOp == 1) return x - y;
+  else if constexpr (kOp == 2) return x * y;
+  else return y - x;
+}
+template <int kFirst, int kSecond>
+void fused_lanes(float* out, const float* x, const float* y, const float* m, int64_t n, const PwParams&) {
+  const D d;
+  const int64_t width = int64_t(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + width <= n; i += width) {
+    const Floats a = hn::LoadU(d, x + i), b = hn::LoadU(d, y + i), c = hn::LoadU(d, m + i);
+    hn::StoreU(arithmetic<kSecond>(arithmetic<kFirst>(a, b), c).v, d, out + i);
+  }
+  if (i == n) return;
+  const Floats first = arithmetic<kFirst>(load_some(x + i, n - i), load_some(y + i, n - i));
+  store_some(arithmetic<kSecond>(first, load_some(m + i, n - i)), out + i, n - i);
+}
+template <int kFirst, int kSecond>
+void fused_lanes(double* out, const double* x, const double* y, const double* m, int64_t n, const PwParams&) {
+  for (int64_t i = 0; i < n; ++i) out[i] = arithmetic<kSecond>(arithmetic<kFirst>(x[i], y[i]), m[i]);
+}
+
 template <class T>
 void fill_lanes(T* out, T value, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = value;
 }
 
-// --- folds
-// ------------------------------------------------------------------------------------------------------------ Calls
-// body(element, join, start) with the mode's functions on double.
+// --- layout ---------------------------------------------------------------------------------------------------------
+template <class T>
+void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows, int64_t columns) {
+  int64_t r = 0;
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(T) == 4) {
+    const hn::Simd<float, 4, 0> d;  // squares of four
+    for (; r + 4 <= rows; r += 4) {
+      int64_t c = 0;
+      for (; c + 4 <= columns; c += 4) {
+        const float* const in = from + r * from_stride + c;
+        float* const out = to + c * to_stride + r;
+        const auto a = hn::LoadU(d, in), b = hn::LoadU(d, in + from_stride), e = hn::LoadU(d, in + 2 * from_stride),
+                   f = hn::LoadU(d, in + 3 * from_stride);
+        const auto low_ab = hn::InterleaveLower(d, a, b), low_ef = hn::InterleaveLower(d, e, f);
+        const auto high_ab = hn::InterleaveUpper(d, a, b), high_ef = hn::InterleaveUpper(d, e, f);
+        hn::StoreU(hn::ConcatLowerLower(d, low_ef, low_ab), d, out);
+        hn::StoreU(hn::ConcatUpperUpper(d, low_ef, low_ab), d, out + to_stride);
+        hn::StoreU(hn::ConcatLowerLower(d, high_ef, high_ab), d, out + 2 * to_stride);
+        hn::StoreU(hn::ConcatUpperUpper(d, high_ef, high_ab), d, out + 3 * to_stride);
+      }
+      for (; c < columns; ++c)
+        for (int64_t k = r; k < r + 4; ++k) to[c * to_stride + k] = from[k * from_stride + c];
+    }
+  }
+#endif
+  for (; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c) to[c * to_stride + r] = from[r * from_stride + c];
+}
+
+// --- folds -----------------------------------------------------------------------------------------------------------
+// Calls body(element, join, start) with the mode's functions on double.
 template <class Body>
 HWY_INLINE void with_fold(ReductionMode_t mode, Body body) {
   const auto same = [](double v) HWY_ATTR { return v; };
@@ -169,15 +222,69 @@ double fold(ReductionMode_t mode, const double* x, int64_t n, double total) {
   return total;
 }
 
+double fold_products(const float* x, const float* y, int64_t n, double total) {
+  const D d;
+  const int64_t width = int64_t(hn::Lanes(d));
+  Floats part[kWays];
+  int64_t i = 0;
+  for (; i + kWays * width <= n; i += kWays * width)
+    for (int w = 0; w < kWays; ++w)
+      part[w] = fast::fma(hn::LoadU(d, x + i + w * width), hn::LoadU(d, y + i + w * width), part[w]);
+  for (int w = 0; i + width <= n; i += width, ++w)
+    part[w] = fast::fma(hn::LoadU(d, x + i), hn::LoadU(d, y + i), part[w]);
+  if (i < n) part[kWays - 1] = fast::fma(load_some(x + i, n - i), load_some(y + i, n - i), part[kWays - 1]);
+  return total + double(hn::GetLane(hn::SumOfLanes(d, ((part[0] + part[1]) + (part[2] + part[3])).v)));
+}
+double fold_products(const double* x, const double* y, int64_t n, double total) {
+  for (int64_t i = 0; i < n; ++i) total += x[i] * y[i];
+  return total;
+}
+
+// total[i] += element(i): vectors of float, in halves of double.
+template <class Element>
+HWY_INLINE int64_t add_lanes(int64_t n, double* total, Element element) {
+  (void)n, (void)total, (void)element;
+  int64_t i = 0;
+#if HWY_HAVE_FLOAT64 && HWY_TARGET != HWY_SCALAR
+  const D d;
+  const hn::Half<D> h;
+  const hn::Rebind<double, decltype(h)> w;
+  const int64_t width = int64_t(hn::Lanes(d)), half = width / 2;
+  for (; i + width <= n; i += width) {
+    const auto v = element(i).v;
+    const auto low = hn::PromoteTo(w, hn::LowerHalf(h, v)), high = hn::PromoteTo(w, hn::UpperHalf(h, v));
+    hn::StoreU(hn::Add(hn::LoadU(w, total + i), low), w, total + i);
+    hn::StoreU(hn::Add(hn::LoadU(w, total + i + half), high), w, total + i + half);
+  }
+#endif
+  return i;
+}
+void fold_product_lanes(const float* x, const float* y, int64_t n, double* total) {
+  const D d;
+  int64_t i =
+      add_lanes(n, total, [&](int64_t k) HWY_ATTR { return Floats(hn::LoadU(d, x + k)) * hn::LoadU(d, y + k); });
+  for (; i < n; ++i) total[i] += double(x[i] * y[i]);
+}
+void fold_product_lanes(const double* x, const double* y, int64_t n, double* total) {
+  for (int64_t i = 0; i < n; ++i) total[i] += x[i] * y[i];
+}
+
 template <class T>
 void fold_lanes(ReductionMode_t mode, const T* x, int64_t n, double* total) {
+  if constexpr (sizeof(T) == 4) {
+    if (mode == ReductionMode_t::ADD || mode == ReductionMode_t::AVG) {
+      const D d;
+      int64_t i = add_lanes(n, total, [&](int64_t k) HWY_ATTR { return Floats(hn::LoadU(d, x + k)); });
+      for (; i < n; ++i) total[i] += double(x[i]);
+      return;
+    }
+  }
   with_fold(mode, [&](auto element, auto join, double) HWY_ATTR {
     for (int64_t i = 0; i < n; ++i) total[i] = join(total[i], element(double(x[i])));
   });
 }
 
-// --- casts
-// ------------------------------------------------------------------------------------------------------------
+// --- casts -----------------------------------------------------------------------------------------------------------
 template <class T>
 void cast_lanes(DataType_t type, T* out, const T* x, int64_t n) {
   const auto clamped = [&](T low, T high) HWY_ATTR {
@@ -203,10 +310,18 @@ LaneOps<T> table() {
 #define PW(MODE, ...) t.pointwise[int(PointwiseMode_t::MODE)] = pointwise_lanes<PointwiseMode_t::MODE>;
 #include "ops/pw_ops.def"
 #undef PW
+  const typename LaneOps<T>::Pointwise fused[3][4] = {
+      {fused_lanes<0, 0>, fused_lanes<0, 1>, fused_lanes<0, 2>, fused_lanes<0, 3>},
+      {fused_lanes<1, 0>, fused_lanes<1, 1>, fused_lanes<1, 2>, fused_lanes<1, 3>},
+      {fused_lanes<2, 0>, fused_lanes<2, 1>, fused_lanes<2, 2>, fused_lanes<2, 3>}};
+  for (int first = 0; first < 3; ++first) std::copy_n(fused[first], 4, t.fused[first]);
   t.fold = fold;
+  t.fold_products = fold_products;
+  t.fold_product_lanes = fold_product_lanes;
   t.fold_lanes = fold_lanes<T>;
   t.cast = cast_lanes<T>;
   t.fill = fill_lanes<T>;
+  t.transpose = transpose<T>;
   return t;
 }
 LaneOps<float> float_table() { return table<float>(); }

@@ -12,18 +12,29 @@ namespace tilewright::cpu {
 // the first-level cache.
 constexpr int kLanes = 256;
 
+// Operations that two at a time are one loop; as the second one, the last stands for m - first(x, y).
+constexpr PointwiseMode_t kFusable[] = {PointwiseMode_t::ADD, PointwiseMode_t::SUB, PointwiseMode_t::MUL,
+                                        PointwiseMode_t::SUB};
+
 template <class T>
 struct LaneOps {
   // out[i] = mode(x[i], y[i], m[i]); unused operands may be null. out may be one of them.
   using Pointwise = void (*)(T* out, const T* x, const T* y, const T* m, int64_t n, const PwParams&);
   Pointwise pointwise[64];  // by mode; null: no such mode
+  // out[i] = second(first(x[i], y[i]), m[i]), by position in kFusable.
+  Pointwise fused[3][4];
   // Folds x[0 .. n) into `total`, in an order that depends on n alone.
   double (*fold)(ReductionMode_t, const T* x, int64_t n, double total);
   // total[i] = join(total[i], element(x[i])).
   void (*fold_lanes)(ReductionMode_t, const T* x, int64_t n, double* total);
+  // Sums of x[i] * y[i].
+  double (*fold_products)(const T* x, const T* y, int64_t n, double total);
+  void (*fold_product_lanes)(const T* x, const T* y, int64_t n, double* total);
   // out[i] = round_to_type(type, x[i]) for an integer type.
   void (*cast)(DataType_t type, T* out, const T* x, int64_t n);
   void (*fill)(T* out, T value, int64_t n);
+  // to[c * to_stride + r] = from[r * from_stride + c].
+  void (*transpose)(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows, int64_t columns);
 };
 
 template <class T>

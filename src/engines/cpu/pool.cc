@@ -241,8 +241,7 @@ class Pool : public Kernel {
     }
   }
 
-  // --- backward: the windows of one plane add to the same elements
-  // ----------------------------------------------------
+  // --- backward: the windows of one plane add to the same elements ---------------------------------------------------
   void backward(const Memory& memory, int64_t task) const {
     Place p{task / lane_blocks_, task % lane_blocks_ * lanes_, 0, 0, 0};
     p.lanes = std::min(lanes_, channels_ - p.c);

@@ -73,28 +73,6 @@ int64_t streamed_bytes() {
   return bytes;
 }
 
-// What computing a value again costs, in plain operations.
-int cost_of(const PwProgram& p, int id, int64_t lane_stride) {
-  const Instr& i = p.code[size_t(id)];
-  if (i.op == PwOp::Load) return lane_stride == 1 ? 0 : 4;
-  if (i.op != PwOp::Pointwise) return 1;
-  switch (i.mode) {
-    case PointwiseMode_t::ADD:
-    case PointwiseMode_t::SUB:
-    case PointwiseMode_t::MUL:
-    case PointwiseMode_t::ADD_SQUARE:
-    case PointwiseMode_t::MAX:
-    case PointwiseMode_t::MIN:
-    case PointwiseMode_t::ABS:
-    case PointwiseMode_t::NEG:
-    case PointwiseMode_t::IDENTITY:
-    case PointwiseMode_t::RELU_FWD:
-    case PointwiseMode_t::RELU_BWD: return 1;
-    default: return 5;
-  }
-}
-constexpr int kCostly = 4;
-
 template <class T>
 class Rows : public Kernel {
  public:
@@ -117,6 +95,7 @@ class Rows : public Kernel {
         fmt::format("{} outer block{} x {} step{} of {} lanes", outer_blocks_, outer_blocks_ == 1 ? "" : "s",
                     inner_steps_, inner_steps_ == 1 ? "" : "s", block_lanes_);
     if (space_.period) s += fmt::format(" ({} repeated)", space_.period);
+    if (space_.tiles) s += fmt::format(" (tiles of {} x {})", space_.repeats, space_.lane_step);
     if (depth_) s += fmt::format(", {} passes", depth_ + 1);
     if (kept_) s += fmt::format(", {} value{} of a row kept", kept_, kept_ == 1 ? "" : "s");
     if (chunks_ > 1) s += fmt::format(", {} chunks", chunks_);
@@ -129,14 +108,16 @@ class Rows : public Kernel {
   struct Fold {
     int id, arg;  // instructions: the reduction, its operand
     int pass;     // in which it is folded
+    int factor;   // or -1: a sum of products with this other operand
     ReductionMode_t mode;
     int slot;
   };
   struct Side {
     fuse::SideReduction what;
-    int access;      // into the results of a task
-    int64_t size;    // results
-    int64_t offset;  // of all tasks' results, in the scratch
+    int arg, factor;  // as of a Fold
+    int access;       // into the results of a task
+    int64_t size;     // results
+    int64_t offset;   // of all tasks' results, in the scratch
     int pass;
     std::vector<Loop> kept;  // of the results, slowest first; stride[0]: in the output tensor
   };
@@ -148,12 +129,10 @@ class Rows : public Kernel {
     cut(std::accumulate(spaced.side_size.begin(), spaced.side_size.end(), int64_t(0)));
     for (size_t k = 0; k < side.size(); ++k) add_side(side[k], spaced.side_access[k], spaced.side_size[k]);
     make_lists();
-    for (size_t a = 0; a < program_.access.size(); ++a) advance_.push_back(space_.advance(a));
     fold_scratch_ = chunks_ == 1 ? 0 : outer_blocks_ * int64_t(reduces_.size()) * width_ * (chunks_ + 1);
   }
 
-  // --- running
-  // --------------------------------------------------------------------------------------------------------
+  // --- running -------------------------------------------------------------------------------------------------------
   void run_blocks(const Memory& memory, void* const* base, double* sides) const {
     parallel_for(tasks_, [&](int64_t task) {
       Task t(*this, memory, base);
@@ -245,6 +224,7 @@ class Rows : public Kernel {
       frame_.n = k_.block_lanes_;
       frame_.pitch = kPitch;
       frame_.period = k_.space_.period;
+      frame_.far = k_.space_.far.data();
       frame_.row_steps = k_.inner_steps_;
       frame_.offset = offset_;
       frame_.lane_stride = k_.lane_.stride.data();
@@ -298,21 +278,21 @@ class Rows : public Kernel {
       cursor.seek(from / lane_blocks, offset_, accesses);
       int64_t lane = from % lane_blocks * k_.space_.lane_step;
       if (k_.lane_.inner)
-        for (size_t a = 0; a < accesses; ++a) offset_[a] += lane * k_.advance_[a];
+        for (size_t a = 0; a < accesses; ++a) offset_[a] += lane * k_.space_.advance[a];
       for (int64_t step = from; step < to; ++step) {
         frame_.step = step;
-        frame_.n = lanes_at(lane, cursor);
+        measure(lane, cursor);
         set_store_lanes(k_.lane_.inner ? lane : outer_lane_, &cursor);
         for (const auto& [id, row] : k_.recalled_[size_t(p)])
           frame_.value[id] = frame_.rows + (int64_t(row) * k_.inner_steps_ + step) * kPitch;
         run_ops(ops, frame_);
         fold(p);
-        if (p == k_.depth_ && located_ >= 0) fetch_next();
+        if (located_ >= 0) fetch_next(p);
         if (k_.lane_.inner) {
           lane += k_.space_.lane_step;
-          for (size_t a = 0; a < accesses; ++a) offset_[a] += k_.space_.lane_step * k_.advance_[a];
+          for (size_t a = 0; a < accesses; ++a) offset_[a] += k_.space_.lane_step * k_.space_.advance[a];
           if (lane < k_.lane_.extent) continue;
-          for (size_t a = 0; a < accesses; ++a) offset_[a] -= lane * k_.advance_[a];
+          for (size_t a = 0; a < accesses; ++a) offset_[a] -= lane * k_.space_.advance[a];
           lane = 0;
         }
         cursor.next(offset_, accesses);
@@ -361,60 +341,63 @@ class Rows : public Kernel {
     }
 
     int64_t outer_lane_of(int64_t block) const {
-      if (k_.lane_.inner) return 0;
-      return (k_.space_.lanes_slowest ? block / (k_.outer_blocks_ / k_.lane_blocks_) : block % k_.lane_blocks_) *
-             k_.space_.lane_step;
+      return k_.lane_.inner ? 0 : block % k_.lane_blocks_ * k_.space_.lane_step;
     }
     void locate(int64_t block, Cursor& cursor, int64_t* offset) const {
       const size_t accesses = k_.program_.access.size();
-      const int64_t lane = outer_lane_of(block), lane_blocks = k_.lane_.inner ? 1 : k_.lane_blocks_;
-      for (size_t a = 0; a < accesses; ++a) offset[a] = k_.program_.access[a].offset + lane * k_.advance_[a];
+      const int64_t lane = outer_lane_of(block);
+      for (size_t a = 0; a < accesses; ++a) offset[a] = k_.program_.access[a].offset + lane * k_.space_.advance[a];
       cursor.loops = &k_.space_.outer;
-      cursor.seek(k_.space_.lanes_slowest ? block % (k_.outer_blocks_ / lane_blocks) : block / lane_blocks, offset,
-                  accesses);
+      cursor.seek(k_.lane_.inner ? block : block / k_.lane_blocks_, offset, accesses);
     }
 
-    int64_t lanes_at(int64_t lane, const Cursor& cursor) const {
+    // Sets the lanes of the block, and of one of its repetitions.
+    void measure(int64_t lane, const Cursor& cursor) {
       const RowSpace& s = k_.space_;
-      if (k_.lane_.inner) return std::min<int64_t>(s.lane_step, k_.lane_.extent - lane);
-      if (s.repeats == 1) return outer_n_;
-      return outer_n_ * std::min(s.repeats, s.repeated_extent - cursor.index[s.inner.size() - 1] * s.repeats);
+      frame_.n = k_.lane_.inner ? std::min<int64_t>(s.lane_step, k_.lane_.extent - lane) : outer_n_;
+      if (s.tiles) frame_.period = frame_.n;
+      if (s.repeats > 1)
+        frame_.n *= std::min(s.repeats, s.repeated_extent - cursor.index[s.inner.size() - 1] * s.repeats);
     }
 
     void fold(int p) {
-      const LaneOps<T>& lanes = lane_ops<T>();
       for (int r : k_.folds_[size_t(p)]) {
         const Fold& fold = k_.reduces_[size_t(r)];
         double* const total = total_ + int64_t(r) * k_.total_lanes_;
-        const T* const x = frame_.value[fold.arg];
-        if (k_.lane_.inner) *total = lanes.fold(fold.mode, x, frame_.n, *total);
-        else lanes.fold_lanes(fold.mode, x, frame_.n, total);
+        const T *const x = frame_.value[fold.arg], *const y = fold.factor < 0 ? nullptr : frame_.value[fold.factor];
+        fold_block(fold.mode, x, y, k_.lane_.inner, frame_.n, total);
       }
       for (size_t k = 0; k < k_.sides_.size(); ++k) {
         const Side& s = k_.sides_[k];
         if (s.pass != p) continue;
-        const T* const x = frame_.value[s.what.value];
-        double* const total = side_[k] + offset_[s.access];
+        const T *const x = frame_.value[s.arg], *const y = s.factor < 0 ? nullptr : frame_.value[s.factor];
+        double* total = side_[k] + offset_[s.access];
         const int64_t stride = k_.lane_.stride[size_t(s.access)];
-        if (stride == 0 && !k_.space_.periodic[size_t(s.access)]) {
-          *total = lanes.fold(s.what.mode, x, frame_.n, *total);
-          continue;
+        const bool whole = frame_.period == 0 || (stride == 0 && k_.space_.far[size_t(s.access)] == 0);
+        const int64_t run = whole ? frame_.n : std::min(frame_.period, frame_.n);
+        for (int64_t i = 0; i < frame_.n; i += run, total += k_.space_.far[size_t(s.access)]) {
+          if (stride <= 1) {
+            fold_block(s.what.mode, x + i, y ? y + i : y, stride == 0, run, total);
+            continue;
+          }
+          for (int64_t l = 0; l < run; ++l)
+            fold_block(s.what.mode, x + i + l, y ? y + i + l : y, true, 1, total + l * stride);
         }
-        const int64_t run = k_.space_.periodic[size_t(s.access)] ? k_.space_.period : frame_.n;
-        for (int64_t i = 0; i < frame_.n; i += run)
-          if (stride == 1) lanes.fold_lanes(s.what.mode, x + i, std::min(run, frame_.n - i), total);
-          else
-            for (int64_t l = 0; l < run; ++l)
-              total[l * stride] = lanes.fold(s.what.mode, x + i + l, 1, total[l * stride]);
       }
     }
+    // Into one result, or lane by lane.
+    static void fold_block(ReductionMode_t mode, const T* x, const T* y, bool one, int64_t n, double* total) {
+      const LaneOps<T>& lanes = lane_ops<T>();
+      if (one) *total = y ? lanes.fold_products(x, y, n, *total) : lanes.fold(mode, x, n, *total);
+      else y ? lanes.fold_product_lanes(x, y, n, total) : lanes.fold_lanes(mode, x, n, total);
+    }
 
-    // The same place of the next block, into the second-level cache.
-    void fetch_next() const {
+    // The same place of the next block, into the second-level cache: in each pass a part of it.
+    void fetch_next(int p) const {
       for (const auto& [access, size] : k_.fetched_) {
         const char* const from = static_cast<const char*>(frame_.memory[access]) +
                                  (offset_[access] - outer_offset_[access] + next_offset_[access]) * size;
-        for (int64_t i = 0; i < frame_.n * size; i += 64) __builtin_prefetch(from + i, 0, 2);
+        for (int64_t i = 64 * p; i < frame_.n * size; i += 64 * (k_.depth_ + 1)) __builtin_prefetch(from + i, 0, 3);
       }
     }
 
@@ -457,8 +440,7 @@ class Rows : public Kernel {
     double** side_;
   };
 
-  // --- making
-  // ---------------------------------------------------------------------------------------------------------
+  // --- making --------------------------------------------------------------------------------------------------------
   void count_blocks() {
     depth_ = program_.depth();
     count_ = program_.inner_size();
@@ -495,7 +477,7 @@ class Rows : public Kernel {
   }
 
   void add_side(const fuse::SideReduction& what, int access, int64_t size) {
-    Side s{what, access, size, side_scratch_, program_.code[size_t(what.value)].depth, {}};
+    Side s{what, what.value, -1, access, size, side_scratch_, program_.code[size_t(what.value)].depth, {}};
     side_scratch_ += size * tasks_;
     std::vector<std::pair<int64_t, size_t>> by_stride;
     for (size_t d = 0; d < program_.domain.size(); ++d)
@@ -525,7 +507,7 @@ class Rows : public Kernel {
     for (size_t k = 0; k < code.size(); ++k) {
       const Instr& i = code[k];
       if (i.op == PwOp::Reduce) {
-        reduces_.push_back({int(k), i.arg[0], i.depth - 1, i.reduce, 0});
+        reduces_.push_back({int(k), i.arg[0], i.depth - 1, -1, i.reduce, 0});
         continue;
       }
       if (level[k] == kUniform) uniform.push_back(int(k));
@@ -547,7 +529,7 @@ class Rows : public Kernel {
       for (size_t k = code.size(); k-- > 0;) {
         if (!wanted[k] || !by_lanes[k]) continue;
         if (made[k] >= 0 && chunks_ == 1 && (row[k] >= 0 || (kept_ + 1) * row_bytes <= kKeptBytes) &&
-            recompute_cost(int(k), by_lanes) >= kCostly) {
+            worth_keeping(code[k])) {
           if (row[k] < 0) row[k] = int(kept_++);
           recalled_[size_t(p)].push_back({int(k), row[k]});
           wanted[k] = false;
@@ -579,18 +561,18 @@ class Rows : public Kernel {
       idle_.push_back(idle);
     }
     mark_memory();
+    fuse_operations();
     assign_buffers();
     list_spread_values();
     list_stores();
   }
 
-  // Of a value that blocks of lanes compute, what it is made of included.
-  int recompute_cost(int id, const std::vector<bool>& by_lanes) const {
-    const Instr& i = program_.code[size_t(id)];
-    int cost = cost_of(program_, id, i.access < 0 ? 1 : lane_.stride[size_t(i.access)]);
-    for (int a : i.arg)
-      if (a >= 0 && by_lanes[size_t(a)] && cost < kCostly) cost += recompute_cost(a, by_lanes);
-    return cost;
+  // Anything but what lies in memory as it is computed with.
+  bool worth_keeping(const Instr& i) const {
+    if (i.op != PwOp::Load) return true;
+    const bool native =
+        program_.access[size_t(i.access)].type == (sizeof(T) == 4 ? DataType_t::FLOAT : DataType_t::DOUBLE);
+    return !native || lane_.stride[size_t(i.access)] != 1;
   }
 
   // Which accesses repeat themselves within a block, are stored past the caches, are fetched ahead.
@@ -602,9 +584,6 @@ class Rows : public Kernel {
         if (a.stride[d] != 0) n *= program_.domain[d];
       return n;
     };
-    for (auto* lists : {&outer_, &inner_})
-      for (BlockOps<T>& list : *lists)
-        for (BlockOp<T>& op : list) op.periodic = op.access >= 0 && space_.periodic[size_t(op.access)];
     for (BlockOp<T>& op : inner_.back())
       if (op.op == PwOp::Store && lane_.stride[size_t(op.access)] == 1 && bytes_of(op.access) >= streamed_bytes())
         streams_ = op.stream = true;
@@ -614,12 +593,48 @@ class Rows : public Kernel {
         fetched_.push_back({op.access, element_bits(op.type) / 8});
   }
 
+  // Products that are only summed up are folded as they are made; pairs of plain operations become one.
+  void fuse_operations() {
+    for (int p = 0; p <= depth_; ++p) {
+      BlockOps<T>& list = inner_[size_t(p)];
+      std::vector<int> readers(program_.code.size(), 0);
+      for (const BlockOp<T>& op : list)
+        for (int a : op.arg)
+          if (a >= 0) ++readers[size_t(a)];
+      for (const Fold& f : reduces_) readers[size_t(f.arg)] += f.pass == p;
+      for (const Side& s : sides_) readers[size_t(s.arg)] += s.pass == p;
+      const auto take_product = [&](ReductionMode_t mode, int& arg, int& factor) {
+        const auto op = std::find_if(list.begin(), list.end(), [&](const BlockOp<T>& o) { return o.id == arg; });
+        if (op == list.end() || op->mode != PointwiseMode_t::MUL || op->kept >= 0 || readers[size_t(arg)] != 1 ||
+            (mode != ReductionMode_t::ADD && mode != ReductionMode_t::AVG))
+          return;
+        arg = op->arg[0], factor = op->arg[1];
+        list.erase(op);
+      };
+      for (Fold& f : reduces_)
+        if (f.pass == p) take_product(f.mode, f.arg, f.factor);
+      for (Side& s : sides_)
+        if (s.pass == p) take_product(s.what.mode, s.arg, s.factor);
+      std::vector<bool> read(program_.code.size());
+      for_each_folded([&](int id, int pass) { read[size_t(id)] = read[size_t(id)] || pass == p; });
+      fuse_pairs(list, read);
+    }
+  }
+  // The values that folds read, with the pass.
+  template <class Body>
+  void for_each_folded(const Body& body) const {
+    for (const Fold& f : reduces_)
+      for (int id : {f.arg, f.factor})
+        if (id >= 0) body(id, f.pass);
+    for (const Side& s : sides_)
+      for (int id : {s.arg, s.factor})
+        if (id >= 0) body(id, s.pass);
+  }
+
   void assign_buffers() {
-    const auto keep = [&](int id, int pass) {
+    for_each_folded([&](int id, int pass) {  // folded once the list is done
       for (BlockOp<T>& op : inner_[size_t(pass)]) op.keep |= op.id == id;
-    };
-    for (const Fold& r : reduces_) keep(r.arg, r.pass);  // folded once the list is done
-    for (const Side& s : sides_) keep(s.what.value, s.pass);
+    });
     // Reductions hold buffers as well: stand-ins for them take part in the assignment.
     BlockOps<T> stand_ins;
     for (const Fold& r : reduces_) {
@@ -643,8 +658,7 @@ class Rows : public Kernel {
       for (const BlockOp<T>& op : list)
         for (int a : op.arg)
           if (a >= 0) read_by_lanes[size_t(a)] = true;
-    for (const Fold& r : reduces_) read_by_lanes[size_t(r.arg)] = true;
-    for (const Side& s : sides_) read_by_lanes[size_t(s.what.value)] = true;
+    for_each_folded([&](int id, int) { read_by_lanes[size_t(id)] = true; });
     spread_values_.resize(size_t(depth_) + 1);
     if (!lane_.inner && space_.repeats == 1) return;
     for (int p = 0; p <= depth_; ++p)
@@ -678,7 +692,6 @@ class Rows : public Kernel {
   int64_t width_ = 1, total_lanes_ = 1;  // results of a reduction in an outer block; those that a block folds into
   int64_t group_ = 1, chunks_ = 1, tasks_ = 1;
   int64_t fold_scratch_ = 0, side_scratch_ = 0;  // doubles
-  std::vector<int64_t> advance_;
   BlockOps<T> uniform_, outer_stores_;
   std::vector<BlockOps<T>> outer_, inner_;                       // by pass
   std::vector<std::vector<std::pair<int, int>>> spread_values_;  // by pass: instruction, slot

@@ -76,23 +76,25 @@ size_t best_lane(const std::vector<Loop>& loops, double ops) {
   return lane;
 }
 
-// Puts several repetitions of `loop` into a block, if all accesses agree.
+// Where few lanes lie side by side: puts several repetitions of the last loop into a block, if every access either runs
+// on through all of them or repeats itself.
 void repeat(const PwProgram& p, std::vector<Loop>& loops, RowSpace& s) {
   const int64_t lanes = s.lane.extent;
   if (loops.empty() || loops.back().extent < 2 || lanes < 2 || 2 * lanes > kRowLanes) return;
   Loop& loop = loops.back();
   const size_t accesses = p.access.size();
-  std::vector<bool> stored(accesses), periodic(accesses);
+  std::vector<bool> stored(accesses);
   for (const Instr& i : p.code)  // other stores are made once, after the loop
     if (i.op == PwOp::Store) stored[size_t(i.access)] = !loop.inner || (i.dims & p.inner);
+  Dims advance = s.lane.stride;
   for (size_t a = 0; a < accesses; ++a) {
-    const int64_t near = s.lane.stride[a], far = loop.stride[a];
-    if (far == near * lanes) continue;  // runs on
-    if (far != 0 || stored[a]) return;
-    periodic[a] = true;
+    if (loop.stride[a] == s.lane.stride[a] * lanes) continue;
+    if (loop.stride[a] != 0 || stored[a]) return;
+    advance[a] = 0;
   }
   s.period = lanes;
-  s.periodic = periodic;
+  s.far = loop.stride;
+  s.advance = advance;
   const int64_t fit = std::min(kRowLanes / lanes, loop.extent);
   if (loop.inner) {
     s.repeats = fit;
@@ -104,6 +106,33 @@ void repeat(const PwProgram& p, std::vector<Loop>& loops, RowSpace& s) {
   s.lane.extent = lanes * loop.extent;
   s.lane_step = lanes * fit;
   loops.pop_back();
+}
+
+// Where the lanes of one access lie a cache line or more apart and the next ones along another loop share those lines:
+// blocks are tiles, which use up what they touch of either layout.
+bool make_tiles(const PwProgram& p, std::vector<Loop>& loops, RowSpace& s) {
+  constexpr int64_t kSide = 32;
+  static_assert(kSide * kSide <= kRowLanes);
+  const auto transposed = [&](const Loop& l) {
+    for (size_t a = 0; a < p.access.size(); ++a)
+      if (std::abs(s.lane.stride[a]) >= 16 && std::abs(l.stride[a]) == 1) return true;
+    return false;
+  };
+  const auto loop = std::find_if(loops.begin(), loops.end(), transposed);
+  if (loop == loops.end() || loop->extent < 4 || s.lane.extent < 4) return false;
+  for (const Instr& i : p.code)
+    if (i.op == PwOp::Store && (s.lane.stride[size_t(i.access)] == 0 || loop->stride[size_t(i.access)] == 0))
+      return false;
+  std::rotate(loop, loop + 1, loops.end());
+  Loop& last = loops.back();
+  s.tiles = true;
+  s.far = last.stride;
+  s.repeats = std::min(kSide, last.extent);
+  s.repeated_extent = last.extent;
+  s.lane_step = kSide;
+  last.extent = (last.extent + s.repeats - 1) / s.repeats;
+  for (int64_t& stride : last.stride) stride *= s.repeats;
+  return true;
 }
 
 }  // namespace
@@ -128,22 +157,17 @@ SpacedProgram make_row_space(const PwProgram& program, const std::vector<fuse::S
   RowSpace& s = out.space;
   std::vector<Loop> loops = make_loops(p, order);
   s.lane.stride.assign(p.access.size(), 0);
-  s.periodic.assign(p.access.size(), false);
   const size_t lane = best_lane(loops, double(p.code.size()));
   if (lane < loops.size()) {
     s.lane = loops[lane];
     loops.erase(loops.begin() + int64_t(lane));
   }
   for (const Loop& l : loops) (l.inner ? s.inner : s.outer).push_back(l);
-  // A transposed access: its lanes lie a cache line or more apart, and the next ones along another loop share those
-  // lines. Short blocks of lanes with that loop inside them use each line up while it is in the cache.
-  const size_t last = s.outer.empty() ? 0 : s.outer.size() - 1;
-  for (size_t a = 0; a < p.access.size() && !s.lane.inner && !s.outer.empty(); ++a)
-    s.lanes_slowest |= std::abs(s.lane.stride[a]) >= 16 && std::abs(s.outer[last].stride[a]) == 1;
-  if (s.lanes_slowest) s.lane_step = 64;
-  else if (!s.lane.inner) repeat(p, s.inner.empty() ? s.outer : s.inner, s);
+  s.advance = s.lane.stride;
+  s.far.assign(p.access.size(), 0);
+  if (!s.lane.inner && !(p.inner == 0 && make_tiles(p, s.outer, s))) repeat(p, s.inner.empty() ? s.outer : s.inner, s);
   // A map has no rows to begin and to end: one walk over everything, cut anywhere.
-  if (p.inner == 0 && !s.lanes_slowest) {
+  if (p.inner == 0) {
     s.lane.inner = true;
     s.inner.swap(s.outer);
   }

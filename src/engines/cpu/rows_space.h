@@ -23,16 +23,15 @@ struct RowSpace {
   Loop lane;
   std::vector<Loop> outer, inner;  // slowest first
   int64_t lane_step = kRowLanes;
-  bool lanes_slowest = false;  // of the outer loops, that of the blocks of lanes is the slowest
-  // Where few lanes lie side by side, several repetitions of another loop go into a block: every access either runs on
-  // through all of them or repeats itself every `period` lanes. 0: not so.
+  // Several repetitions of another loop may go into a block: each access then runs on through them, repeats itself or
+  // goes on `far` elements further. The lanes of one repetition: `period`, 0 without repetitions, or lane_step where
+  // the block is a tile, whose last ones along the lane dim are narrower.
   int64_t period = 0;
+  bool tiles = false;
+  Dims far;                     // per access
   int64_t repeats = 1;          // of an inner loop in a block: the last one's extent counts blocks of them
   int64_t repeated_extent = 1;  // that loop's own extent
-  std::vector<bool> periodic;   // per access
-
-  // Elements from one lane to the next block's, per lane.
-  int64_t advance(size_t access) const { return periodic[access] ? 0 : lane.stride[access]; }
+  Dims advance;                 // per access: elements from one lane to the next block's, per lane
 };
 
 // Gives each side reduction an access of its own, without a tensor, into a dense array of its results.
