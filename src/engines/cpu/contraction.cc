@@ -249,6 +249,8 @@ class Contraction : public Kernel {
       if (launch_.by_rows) {
         Rows now = {
             c_.rows_.point(launch_.base[0][0], spot_ + first, rows, s, left_ + half * mr * c_.most_ks_, pointer), half};
+        const int64_t after = first + 2 * mr;
+        if (after < rows_) c_.rows_.fetch(launch_.base[0][0], spot_ + after, std::min(mr, rows_ - after), s);
         now.tiny = holds_tiny(now, rows);
         return now;
       }

@@ -105,6 +105,16 @@ RowRuns<T> RowSource<T>::point(const void* memory, const Spot* spot, int64_t row
   return {out, nullptr, slice.runs, slice.len, walk_.step()};
 }
 
+template <class T>
+void RowSource<T>::fetch(const void* memory, const Spot* spot, int64_t rows, const SumSlice& slice) const {
+  const int64_t bits = element_bits(walk_.type());
+  if (is_native<T>(walk_.type(), memory) || walk_.checked() || walk_.step() != 1) return;
+  const char* const first = static_cast<const char*>(memory) + (offset_[size_t(slice.segment)] + slice.from) * bits / 8;
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t byte = 0; byte < slice.len * bits / 8; byte += 64)
+      __builtin_prefetch(first + spot[i].at * bits / 8 + byte);
+}
+
 template class RowSource<float>;
 template class RowSource<double>;
 template class RowSource<Bfloat16Bits>;

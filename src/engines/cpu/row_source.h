@@ -33,6 +33,8 @@ class RowSource {
   const Walk& walk() const { return walk_; }
   // Rows spot[0 .. rows), and repetitions of the first up to mr of them. There must be room for mr pointers a run.
   RowRuns<T> point(const void* memory, const Spot* spot, int64_t rows, const SumSlice&, T* stage, const T** out) const;
+  // Fetches rows that will be converted soon.
+  void fetch(const void* memory, const Spot* spot, int64_t rows, const SumSlice&) const;
 
  private:
   const T* row_of_run(const void* memory, const Spot&, const SumSlice&, int64_t r, T* stage) const;
