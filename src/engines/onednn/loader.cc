@@ -12,7 +12,7 @@ namespace {
 
 struct Loaded {
   Lookup lookup;
-  Library library;
+  Library calls;
 };
 
 template <class F>
@@ -23,7 +23,7 @@ bool find(void* handle, const char* name, F*& function) {
 
 // Takes the functions; says what stands in the way.
 std::string take(void* handle, Loaded& loaded) {
-  Library& lib = loaded.library;
+  Library& lib = loaded.calls;
   if (!find(handle, "dnnl_version", lib.version)) return "it has no dnnl_version";
   const Version& v = *lib.version();
   loaded.lookup.version = fmt::format("{}.{}.{}", v.major, v.minor, v.patch);
@@ -63,7 +63,7 @@ Loaded load() {
       continue;
     }
     const std::string problem = take(handle, loaded);
-    found.path = loaded.library.version ? path_of(reinterpret_cast<void*>(loaded.library.version)) : name;
+    found.path = loaded.calls.version ? path_of(reinterpret_cast<void*>(loaded.calls.version)) : name;
     if (problem.empty()) {
       found.problem.clear();
       return loaded;  // the handle stays open: threads of the library's runtime live on
@@ -84,7 +84,7 @@ const Loaded& loaded() {
 }  // namespace
 
 const Lookup& lookup() { return loaded().lookup; }
-const Library& library() { return loaded().library; }
+const Library& library() { return loaded().calls; }
 
 Threads::Threads(int count) {
   const Library& lib = library();
