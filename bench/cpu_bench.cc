@@ -362,7 +362,8 @@ bool parse(int argc, char** argv) {
     else {
       std::fputs(kHelp, a == "--help" || a == "-h" ? stdout : stderr);
       if (a == "--help" || a == "-h") std::exit(0);
-      fmt::print(stderr, "\nerror: \"{}\" is not understood, or lacks its value\n", a);
+      fmt::print(stderr, "\nerror: \"{}\" is not understood, or lacks its value{}\n", a,
+                 a == "--publish" ? "; ./dev bench cpu --publish knows it" : "");
       return false;
     }
   }

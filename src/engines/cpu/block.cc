@@ -24,6 +24,11 @@ double Memory::scalar(ir::TensorId t) const {
   return load_element(bindings_[size_t(t)], fused_.graph.tensor(t).storage_type(), 0);
 }
 
+void resolve(const Memory& memory, const fuse::PwProgram& p, void** base) {
+  for (size_t a = 0; a < p.access.size(); ++a)
+    base[a] = p.access[a].tensor == ir::kNone ? nullptr : memory.root(p.access[a].tensor);
+}
+
 char* thread_scratch(int64_t bytes) {
   struct Free {
     void operator()(char* p) const { std::free(p); }

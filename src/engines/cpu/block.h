@@ -58,6 +58,18 @@ class Cutter {
   int64_t at_ = 0;
 };
 
+// Scratch of the calling thread, cut by `cut(Cutter&)`, which is called twice: to count, and to take.
+template <class Cut>
+void cut_scratch(const Cut& cut) {
+  Cutter counter(nullptr);
+  cut(counter);
+  Cutter cutter(thread_scratch(counter.bytes()));
+  cut(cutter);
+}
+
+// Where the tensors of a program's accesses are.
+void resolve(const Memory&, const fuse::PwProgram&, void** base);
+
 template <class T>
 struct BlockOp {
   fuse::PwOp op = fuse::PwOp::Const;

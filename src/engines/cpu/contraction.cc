@@ -163,10 +163,7 @@ class Contraction : public Kernel {
     Tile(const Contraction& c, const Launch& launch) : c_(c), launch_(launch), epilogue_(c.epilogue_) {}
 
     void compute(int64_t tile) {
-      Cutter counter(nullptr);
-      cut(counter);
-      Cutter cutter(thread_scratch(counter.bytes()));
-      cut(cutter);
+      cut_scratch([&](Cutter& c) { cut(c); });
       m0_ = c_.tiling_.m0(tile), n0_ = c_.tiling_.n0(tile);
       rows_ = std::min(c_.tiling_.tile_m, c_.tiling_.m - m0_);
       columns_ = std::min(c_.tiling_.tile_n, c_.tiling_.n - n0_);
@@ -278,11 +275,6 @@ class Contraction : public Kernel {
     bool tiny_b_ = false;
     int64_t batch_ = 0, m0_ = 0, n0_ = 0, rows_ = 0, columns_ = 0;
   };
-
-  static void resolve(const Memory& memory, const fuse::PwProgram& p, void** base) {
-    for (size_t a = 0; a < p.access.size(); ++a)
-      base[a] = p.access[a].tensor == ir::kNone ? nullptr : memory.root(p.access[a].tensor);
-  }
 
   // Whether rows and columns change roles. The epilogue runs along the columns, where memory should like that. But with
   // only a few of one kind, the work is reading the other operand once: as A, if it can be read in place.

@@ -60,7 +60,6 @@ class Packer {
   // index: digits of the batch dims, by problem dim; the rest of it is overwritten.
   void pack(const Memory&, void* const* base, const Range&, T padding, int64_t* index, char* scratch, T* panels) const;
   const fuse::PwProgram& program() const { return program_; }
-  int panel() const { return panel_; }
 
  private:
   struct Work {

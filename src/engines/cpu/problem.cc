@@ -8,16 +8,17 @@
 #include "ops/convolution.h"
 
 namespace tilewright::cpu {
-namespace {
 
-using Factors = std::array<int64_t, kMaxProblem>;
-
-Coordinate along(int dim, int64_t extent, int64_t factor = 1) {
+Coordinate along(int dim, int64_t extent, int64_t factor) {
   Coordinate c;
   c.factor[size_t(dim)] = factor;
   c.extent = extent;
   return c;
 }
+
+namespace {
+
+using Factors = std::array<int64_t, kMaxProblem>;
 
 Problem make_matmul(const ir::Graph& g, const ir::Node& n) {
   Problem p;

@@ -26,6 +26,9 @@ struct Coordinate {
   int64_t extent = 1;
 };
 
+// The index of a dim, times a factor.
+Coordinate along(int dim, int64_t extent, int64_t factor = 1);
+
 struct Problem {
   std::vector<ProblemDim> dims;                          // b, m, n, k; within a group the slowest first
   std::array<std::vector<Coordinate>, 2> operand;        // A, B: per dim of the tensor

@@ -29,7 +29,6 @@ class RowSource {
 
   // False for memory that these rows cannot be read from: elements at odd addresses with gaps between them.
   bool reads(const void* memory) const { return walk_.step() == 1 || is_native<T>(walk_.type(), memory); }
-  int64_t stage_elements(const SumSlice& s) const { return mr_ * s.ks; }
   const Walk& walk() const { return walk_; }
   // Rows spot[0 .. rows), and repetitions of the first up to mr of them. There must be room for mr pointers a run.
   RowRuns<T> point(const void* memory, const Spot* spot, int64_t rows, const SumSlice&, T* stage, const T** out) const;

@@ -82,8 +82,7 @@ class Rows : public Kernel {
 
   void run(const Memory& memory, char* scratch) const override {
     void* base[kMaxAccesses];
-    for (size_t a = 0; a < program_.access.size(); ++a)
-      base[a] = program_.access[a].tensor == ir::kNone ? nullptr : memory.root(program_.access[a].tensor);
+    resolve(memory, program_, base);
     double* const folds = reinterpret_cast<double*>(scratch);
     double* const sides = folds + fold_scratch_;
     if (!empty_) chunks_ == 1 ? run_blocks(memory, base, sides) : run_chunks(memory, base, folds, sides);
@@ -215,10 +214,7 @@ class Rows : public Kernel {
   class Task {
    public:
     Task(const Rows& k, const Memory& memory, void* const* base) : k_(k) {
-      Cutter counter(nullptr);
-      cut(counter);
-      Cutter cutter(thread_scratch(counter.bytes()));
-      cut(cutter);
+      cut_scratch([&](Cutter& c) { cut(c); });
       frame_.memory = base;
       frame_.tensors = &memory;
       frame_.n = k_.block_lanes_;
