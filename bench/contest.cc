@@ -209,7 +209,7 @@ Result<Contestant> make_onednn(GraphPtr graph, const std::shared_ptr<Tensors>& t
     c.workspace_bytes = executable->workspace_bytes();
     c.graph = ir, c.tensors = tensors, c.exact_bounds = false;
     c.run = [executable, bindings, workspace](int set) {
-      return executable->run(bindings[size_t(set)], workspace.get());
+      return executable->run(bindings[size_t(set)], workspace.get(), {});
     };
     ways.push_back(std::move(c));
   }

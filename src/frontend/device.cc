@@ -12,17 +12,13 @@
 namespace tilewright {
 namespace {
 
-struct Context {
-  void* stream = nullptr;
-};
-
 // Live handles. The opaque pointers are numbers, never used twice and no addresses that a process can have; what a
 // caller passes is looked up and never read. So a destroyed handle and a foreign pointer are told from a live one.
 struct Registry {
   std::shared_mutex mutex;
-  std::map<const void*, Context> contexts;
+  std::map<const void*, Queue> queues;
   uintptr_t last = uintptr_t{0x7477} << 48;
-  std::atomic<uint64_t> destroyed{0};  // handles so far
+  std::atomic<uint64_t> changes{0};  // handles destroyed and streams set so far
 };
 Registry& registry() {
   static Registry* r = new Registry;  // outlives every static object that may still destroy a handle
@@ -38,18 +34,20 @@ Status unknown_handle(Handle h) {
 
 }  // namespace
 
-Status check_handle(Handle h) {
-  if (!h) return {};
-  // No lock while a thread keeps to one handle and none is destroyed.
+Result<Queue> queue_of(Handle h) {
+  if (!h) return Queue{};
+  // No lock while a thread keeps to one handle and none changes.
   thread_local const void* known = nullptr;
+  thread_local Queue queue;
   thread_local uint64_t known_at = 0;
   Registry& r = registry();
-  const uint64_t now = r.destroyed.load(std::memory_order_acquire);
-  if (known == h.get() && known_at == now) return {};
+  const uint64_t now = r.changes.load(std::memory_order_acquire);
+  if (known == h.get() && known_at == now) return queue;
   std::shared_lock lock(r.mutex);
-  if (!r.contexts.count(h.get())) return unknown_handle(h);
-  known = h.get(), known_at = now;
-  return {};
+  const auto it = r.queues.find(h.get());
+  if (it == r.queues.end()) return unknown_handle(h);
+  known = h.get(), known_at = now, queue = it->second;
+  return queue;
 }
 
 error_t create_handle(Handle* handle) {
@@ -57,7 +55,7 @@ error_t create_handle(Handle* handle) {
   Registry& r = registry();
   std::unique_lock lock(r.mutex);
   auto* opaque = reinterpret_cast<cudnnContext*>(++r.last);
-  r.contexts[opaque] = {};
+  r.queues[opaque] = {};
   *handle = Handle(opaque);
   return {};
 }
@@ -66,8 +64,8 @@ error_t destroy_handle(Handle h) {
   if (!h) return {};
   Registry& r = registry();
   std::unique_lock lock(r.mutex);
-  if (!r.contexts.erase(h.get())) return unknown_handle(h);
-  r.destroyed.fetch_add(1, std::memory_order_release);
+  if (!r.queues.erase(h.get())) return unknown_handle(h);
+  r.changes.fetch_add(1, std::memory_order_release);
   return {};
 }
 
@@ -75,9 +73,10 @@ error_t set_stream(Handle h, void* stream) {
   if (!h) return invalid("set_stream: the handle is null; create one with create_handle");
   Registry& r = registry();
   std::unique_lock lock(r.mutex);
-  auto it = r.contexts.find(h.get());
-  if (it == r.contexts.end()) return unknown_handle(h);
+  auto it = r.queues.find(h.get());
+  if (it == r.queues.end()) return unknown_handle(h);
   it->second.stream = stream;
+  r.changes.fetch_add(1, std::memory_order_release);
   return {};
 }
 
@@ -87,8 +86,8 @@ error_t get_stream(Handle h, void** stream) {
   if (!h) return {};
   Registry& r = registry();
   std::shared_lock lock(r.mutex);
-  auto it = r.contexts.find(h.get());
-  if (it == r.contexts.end()) return unknown_handle(h);
+  auto it = r.queues.find(h.get());
+  if (it == r.queues.end()) return unknown_handle(h);
   *stream = it->second.stream;
   return {};
 }

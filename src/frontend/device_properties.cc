@@ -8,7 +8,7 @@
 namespace tilewright {
 
 error_t DeviceProperties::build() {
-  status_ = check_handle(handle_);
+  status_ = queue_of(handle_).status();
   if (status_.is_good()) target_ = Target::this_machine().text();
   return status_;
 }

@@ -17,6 +17,7 @@ struct LaunchList::Impl {
   std::shared_ptr<const PlanBinding> binding;
   Bindings bindings;
   void* workspace = nullptr;
+  Queue queue;
 };
 
 LaunchList::LaunchList() = default;
@@ -27,7 +28,7 @@ bool LaunchList::empty() const { return !impl; }
 int LaunchList::launch_count() const { return impl ? int(impl->executable->steps().size()) : 0; }
 error_t LaunchList::replay() const {
   if (!impl) return error(error_code_t::GRAPH_EXECUTION_FAILED, "the launch list is empty: record an execution first");
-  return impl->executable->run(impl->bindings, impl->workspace);
+  return impl->executable->run(impl->bindings, impl->workspace, impl->queue);
 }
 
 namespace graph {
@@ -126,14 +127,14 @@ bool verify_wanted(const Description& d) {
   return d.verify || everywhere;
 }
 
-Status launch(const Description& d, const ir::Graph& g, const Executable& e, const Bindings& bindings,
-              void* workspace) {
+Status launch(const Description& d, const ir::Graph& g, const Executable& e, const Bindings& bindings, void* workspace,
+              const Queue& queue) {
   if (e.workspace_bytes() > 0 && !workspace)
     return error(error_code_t::GRAPH_EXECUTION_FAILED, "the plan needs a workspace of {} bytes, the pointer is null",
                  e.workspace_bytes());
-  if (verify_wanted(d)) return run_verified(g, e, bindings);
+  if (verify_wanted(d)) return run_verified(g, e, bindings, queue);
   TW_RETURN_IF_BAD(check_hazards(g, e, bindings));
-  return e.run(bindings, workspace);
+  return e.run(bindings, workspace, queue);
 }
 
 // One vector per thread, so that execute() allocates nothing after its first call.
@@ -144,12 +145,12 @@ Bindings& thread_bindings() {
 
 template <class Pack>
 Status execute_at(const Graph::Impl& impl, Handle handle, const Pack& pack, void* workspace, int64_t index) {
-  TW_RETURN_IF_BAD(check_handle(handle));
+  TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle));
   TW_ASSIGN_OR_RETURN(index, built_index(impl.plans, index));
   const PlanBinding& binding = *impl.plans.binding();
   Bindings& bindings = thread_bindings();
   TW_RETURN_IF_BAD(bind(binding, pack, bindings));
-  return launch(impl.description, *binding.graph, *impl.plans.at(index).executable, bindings, workspace);
+  return launch(impl.description, *binding.graph, *impl.plans.at(index).executable, bindings, workspace, queue);
 }
 
 // The plan for overridden shapes: the description with those shapes frozen anew, the same engine and configuration.
@@ -178,7 +179,8 @@ Result<std::shared_ptr<const Override>> make_override(const Graph::Impl& impl, i
   o->graph = frozen->graph;
   o->binding = std::make_shared<PlanBinding>(make_binding(o->graph));
   const PlanRow& row = impl.plans.at(index);
-  auto executable = row.engine->load(*o->graph, row.artifact, impl.plans.target());
+  auto executable = row.engine->load(*o->graph, {row.engine->name(), row.artifact.config, {}, nullptr},
+                                     impl.plans.target(), impl.description.cache.get());
   if (!executable) return executable.status();
   o->executable = std::move(*executable);
   return std::shared_ptr<const Override>(std::move(o));
@@ -188,7 +190,7 @@ template <class Pack>
 Status execute_override(const Graph::Impl& impl, Handle handle, const Pack& pack, void* workspace, int64_t index,
                         const std::vector<int64_t>& uids, const Shapes& shapes, const Shapes& strides) {
   if (uids.empty()) return execute_at(impl, handle, pack, workspace, index);
-  TW_RETURN_IF_BAD(check_handle(handle));
+  TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle));
   TW_ASSIGN_OR_RETURN(index, built_index(impl.plans, index));
   if (!impl.description.override_shapes)
     return not_supported("shape overrides need set_override_shape_enabled(true) before the graph is built");
@@ -215,12 +217,12 @@ Status execute_override(const Graph::Impl& impl, Handle handle, const Pack& pack
   const size_t bytes = size_t(o->executable->workspace_bytes());
   if (own.size() < bytes + 64) own.resize(bytes + 64);
   char* aligned = own.data() + (64 - reinterpret_cast<uintptr_t>(own.data()) % 64) % 64;
-  return launch(impl.description, *o->graph, *o->executable, bindings, aligned);
+  return launch(impl.description, *o->graph, *o->executable, bindings, aligned, queue);
 }
 
 template <class Map>
 Status autotune_over(Graph::Impl& impl, Handle handle, const Map& map, void* workspace) {
-  TW_RETURN_IF_BAD(check_handle(handle));
+  TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle));
   PlanList& plans = impl.plans;
   Bindings bindings;
   if (!plans.binding())
@@ -231,7 +233,7 @@ Status autotune_over(Graph::Impl& impl, Handle handle, const Map& map, void* wor
   for (int64_t i = 0; i < plans.count(); ++i) {
     PlanRow& row = plans.at(i);
     if (!row.executable || row.state == PlanState::Excluded) continue;
-    auto run = [&] { return launch(impl.description, *plans.graph(), *row.executable, bindings, workspace); };
+    auto run = [&] { return launch(impl.description, *plans.graph(), *row.executable, bindings, workspace, queue); };
     if (Status s = run(); s.is_bad()) {  // the warm-up
       row.state = PlanState::Failed;
       row.reasons = {{Why::Feature, -1, ir::kNone, s.err_msg}};
@@ -266,12 +268,13 @@ Status autotune_over(Graph::Impl& impl, Handle handle, const Map& map, void* wor
 
 template <class Map>
 Status record_plan(const Graph::Impl& impl, Handle handle, const Map& map, void* workspace, LaunchList& list) {
-  TW_RETURN_IF_BAD(check_handle(handle));
+  TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle));
   TW_ASSIGN_OR_RETURN(int64_t index, built_index(impl.plans, impl.plans.chosen().value_or(-1)));
   auto recorded = std::make_unique<LaunchList::Impl>();
   recorded->executable = impl.plans.at(index).executable;
   recorded->binding = impl.plans.binding();
   recorded->workspace = workspace;
+  recorded->queue = queue;
   TW_RETURN_IF_BAD(bind(*recorded->binding, map, recorded->bindings));
   if (recorded->executable->workspace_bytes() > 0 && !workspace)
     return error(error_code_t::GRAPH_EXECUTION_FAILED, "the plan needs a workspace of {} bytes, the pointer is null",
@@ -330,7 +333,7 @@ error_t Graph::autotune(Handle h, TensorMap& map, void* ws, void*) { return auto
 
 // Nothing is loaded lazily on a CPU; the handle and the plan are checked.
 error_t Graph::warmup(Handle h) {
-  TW_RETURN_IF_BAD(check_handle(h));
+  TW_RETURN_IF_BAD(queue_of(h).status());
   return built_index(impl_->plans, impl_->plans.chosen().value_or(-1)).status();
 }
 

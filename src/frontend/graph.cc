@@ -159,7 +159,7 @@ error_t Graph::build_operation_graph() { return build_operation_graph(Handle{});
 error_t Graph::build_operation_graph(Handle handle) { return impl_->lower(handle); }
 
 Status Graph::Impl::lower(Handle handle) {
-  TW_RETURN_IF_BAD(check_handle(handle));
+  TW_RETURN_IF_BAD(queue_of(handle).status());
   auto fresh = freeze(description);
   if (!fresh) return fresh.status();
   write_back(description, *fresh);
@@ -397,7 +397,7 @@ error_t Graph::deserialize(const Json& json) {
 }
 
 error_t Graph::deserialize(Handle handle, const std::vector<uint8_t>& bytes) {
-  TW_RETURN_IF_BAD(check_handle(handle));
+  TW_RETURN_IF_BAD(queue_of(handle).status());
   return load_plan_file(*impl_, bytes, kStrictPlans.is_one() ? Loading::Strict : Loading::Lenient);
 }
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include "base/result.h"
+#include "plan/engine.h"
 #include "tilewright/device.h"
 
 namespace tilewright {
-// Null is the CPU. HANDLE_ERROR for a pointer that create_handle did not make, or that was destroyed.
-Status check_handle(Handle);
+// What a handle stands for; null is the CPU. HANDLE_ERROR for a pointer that create_handle did not make, or that was
+// destroyed.
+Result<Queue> queue_of(Handle);
 }  // namespace tilewright

@@ -101,7 +101,7 @@ Status load_plan_file(Graph::Impl& impl, const std::vector<uint8_t>& bytes, Load
     if (plan.contains("notes") && plan["notes"].is_array())
       for (const json& n : plan["notes"])
         if (n.is_string()) c.notes.push_back(n);
-    Status s = plans.adopt(frozen.graph, here, {engine_name, config, sections["artifact"]}, std::move(c));
+    Status s = plans.adopt(frozen.graph, here, {engine_name, config, sections["artifact"], nullptr}, std::move(c));
     if (s.is_bad()) mismatch = s.err_msg;
   }
   if (!mismatch.empty()) {

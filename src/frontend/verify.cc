@@ -16,10 +16,10 @@ void copy_elements(const ir::Tensor& t, const void* from, void* to) {
 
 }  // namespace
 
-Status run_verified(const ir::Graph& g, const Executable& executable, const Bindings& bindings) {
+Status run_verified(const ir::Graph& g, const Executable& executable, const Bindings& bindings, const Queue& queue) {
   Harness harness(g, {.fill = Fill::None});
   harness.copy_inputs(bindings);
-  if (Status s = harness.check_run(executable); s.is_bad())
+  if (Status s = harness.check_run(executable, queue); s.is_bad())
     return error(error_code_t::GRAPH_EXECUTION_FAILED, "verify: {}", s.err_msg);
   for (size_t i = 0; i < g.tensors.size(); ++i)
     if (g.tensors[i].role == ir::Role::Output)

@@ -6,5 +6,5 @@
 namespace tilewright::graph {
 // GRAPH_EXECUTION_FAILED, saying which tensor and how, when the plan is wrong or writes outside its tensors; the
 // caller's outputs are written only when it is right.
-Status run_verified(const ir::Graph&, const Executable&, const Bindings&);
+Status run_verified(const ir::Graph&, const Executable&, const Bindings&, const Queue&);
 }  // namespace tilewright::graph

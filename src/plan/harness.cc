@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/hash.h"
+#include "plan/device_copy.h"
 #include "plan/harness_fill.h"
 
 namespace tilewright {
@@ -291,9 +292,17 @@ Status Harness::check() {
   return {};
 }
 
-Status Harness::check_run(const Executable& executable) {
+Status Harness::check_run(const Executable& executable, const Queue& queue) {
   poison_outputs();
-  TW_RETURN_IF_BAD(executable.run(bindings_, workspace(executable.workspace_bytes())));
+  void* const memory = workspace(executable.workspace_bytes());
+  if (queue.ordinal < 0) {
+    TW_RETURN_IF_BAD(executable.run(bindings_, memory, queue));
+    return check();
+  }
+  TW_ASSIGN_OR_RETURN(DeviceCopy copy, DeviceCopy::make(graph_, *this, queue.ordinal));
+  TW_RETURN_IF_BAD(copy.upload());
+  TW_RETURN_IF_BAD(executable.run(copy.bindings(), copy.workspace(), queue));
+  TW_RETURN_IF_BAD(copy.download());
   return check();
 }
 

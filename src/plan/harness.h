@@ -23,6 +23,9 @@ class GuardedBuffer {
   GuardedBuffer(int64_t bytes, int64_t alignment, bool tight = false);
   uint8_t* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
+  // With its bands.
+  uint8_t* whole() const { return data_ - kGuardBytes; }
+  int64_t whole_bytes() const { return bytes_ + 2 * kGuardBytes; }
   // Empty when both bands are whole, else where they are not: "3 bytes after the end".
   std::string damage() const;
 
@@ -52,6 +55,8 @@ class Harness {
   const Bindings& bindings() const { return bindings_; }
   std::unordered_map<int64_t, void*> variant_pack() const;  // by uid
   void* memory(ir::TensorId id) const { return bindings_[size_t(id)]; }
+  const GuardedBuffer& buffer(ir::TensorId id) const { return buffers_[size_t(id)]; }
+  const GuardedBuffer& workspace_buffer() const { return workspace_; }
   // Guarded and poisoned afresh at each call; valid until the next one.
   void* workspace(int64_t bytes);
   // Call after writing inputs by hand: forgets the reference values, and takes the new contents as what must not
@@ -78,8 +83,8 @@ class Harness {
   Result<std::vector<Output>> compare_outputs();
   // Memory and every output; says which tensor and how.
   Status check();
-  // Poison, run, check.
-  Status check_run(const Executable& executable);
+  // Poison, run, check. On a GPU the run is on a copy of all this in its memory, guard bands included.
+  Status check_run(const Executable& executable, const Queue& queue = {});
 
  private:
   void fill_inputs();

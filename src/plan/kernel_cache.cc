@@ -36,7 +36,9 @@ error_t KernelCache::to_json(std::string& text) const {
   nlohmann::json entries = nlohmann::json::object();
   for (const auto& [key, c] : impl_->choices)
     entries[key] = {{"engine", c.engine}, {"config", c.config}, {"kernels", c.kernel_count}};
-  text = nlohmann::json{{"tilewright_kernel_cache", 1}, {"entries", entries}}.dump();
+  nlohmann::json engines = impl_->loaded;
+  for (const auto& [name, part] : impl_->engines) engines[name] = part->to_text();
+  text = nlohmann::json{{"tilewright_kernel_cache", 1}, {"entries", entries}, {"engines", engines}}.dump();
   return {};
 }
 
@@ -53,9 +55,16 @@ error_t KernelCache::from_json(const std::string& text) {
     choices[key] = {e["engine"], e["config"],
                     e.contains("kernels") && e["kernels"].is_number() ? int(e["kernels"]) : 0};
   }
+  std::map<std::string, std::string> parts;
+  if (j.contains("engines") && j["engines"].is_object())
+    for (const auto& [name, part] : j["engines"].items()) {
+      if (!part.is_string()) return invalid("kernel cache: the part of engine {} is no text", name);
+      parts[name] = part;
+    }
   std::lock_guard lock(impl_->mutex);
   if (impl_->finalized) return invalid("kernel cache: it is finalized already; fill a new one");
   impl_->choices = std::move(choices);
+  impl_->loaded = std::move(parts);
   impl_->finalized = true;
   return {};
 }
@@ -76,6 +85,18 @@ void remember(KernelCache& cache, const ir::Graph& g, const Target& target, Cach
   std::lock_guard lock(impl.mutex);
   impl.finalized = true;
   if (impl.choices.emplace(key, std::move(choice)).second) ++impl.misses;
+}
+
+std::shared_ptr<EngineCache> engine_cache(
+    KernelCache& cache, const std::string& engine,
+    const std::function<std::shared_ptr<EngineCache>(const std::string& text)>& make) {
+  KernelCache::Impl& impl = cache.impl();
+  std::lock_guard lock(impl.mutex);
+  if (auto it = impl.engines.find(engine); it != impl.engines.end()) return it->second;
+  auto loaded = impl.loaded.extract(engine);
+  auto part = make(loaded.empty() ? std::string{} : loaded.mapped());
+  if (part) impl.engines[engine] = part;
+  return part;
 }
 
 }  // namespace tilewright

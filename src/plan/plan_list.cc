@@ -48,9 +48,16 @@ PlanBinding make_binding(std::shared_ptr<const ir::Graph> graph) {
   return b;
 }
 
-std::string PlanRow::name() const {
-  return candidate.config.empty() ? engine->name() : fmt::format("{}[{}]", engine->name(), candidate.config);
+std::string PlanRow::name() const { return engine->plan_names(candidate.config)[0]; }
+
+namespace {
+
+bool listed_in(const Candidate& c, HeurMode_t mode) {
+  if (!c.modes.empty()) return std::find(c.modes.begin(), c.modes.end(), mode) != c.modes.end();
+  return mode == HeurMode_t::FALLBACK ? c.everything : !c.last_resort;
 }
+
+}  // namespace
 
 void PlanList::start(std::shared_ptr<const ir::Graph> graph, const Target& target) {
   if (graph_ == graph) return;
@@ -72,14 +79,14 @@ Status PlanList::create(std::shared_ptr<const ir::Graph> graph, const Target& ta
         row.candidate.config = entry->config;
         row.candidate.kernel_count = entry->kernel_count;
         row.candidate.notes = {"from the kernel cache"};
-        row.artifact = Artifact{entry->engine, entry->config, {}};
+        row.artifact = Artifact{entry->engine, entry->config, {}, nullptr};
         plans_.push_back(std::move(row));
         return {};
       }
     }
   }
 
-  std::vector<PlanRow> ordinary, everything;
+  std::vector<PlanRow> rows;
   for (const Engine* engine : all_engines()) {
     PlanRow row;
     row.engine = engine;
@@ -102,25 +109,24 @@ Status PlanList::create(std::shared_ptr<const ir::Graph> graph, const Target& ta
         r.state = PlanState::Rejected;
         rejected_.push_back(std::move(r));
       } else {
-        if (r.candidate.everything) everything.push_back(r);
-        if (!r.candidate.last_resort) ordinary.push_back(std::move(r));
+        rows.push_back(std::move(r));
       }
     }
   }
-  auto faster = [](const PlanRow& x, const PlanRow& y) { return x.candidate.estimated_ms < y.candidate.estimated_ms; };
-  std::stable_sort(ordinary.begin(), ordinary.end(), faster);
-  std::stable_sort(everything.begin(), everything.end(), faster);
+  std::stable_sort(rows.begin(), rows.end(), [](const PlanRow& x, const PlanRow& y) {
+    return x.candidate.estimated_ms < y.candidate.estimated_ms;
+  });
 
-  auto append = [&](const std::vector<PlanRow>& rows) {
+  auto append = [&](auto wanted) {
     for (const PlanRow& r : rows) {
       const bool there =
           std::any_of(plans_.begin(), plans_.end(), [&](const PlanRow& p) { return p.name() == r.name(); });
-      if (!there) plans_.push_back(r);
+      if (!there && wanted(r.candidate)) plans_.push_back(r);
     }
   };
   const bool fresh = plans_.empty();
-  for (HeurMode_t mode : modes) append(mode == HeurMode_t::FALLBACK ? everything : ordinary);
-  if (plans_.empty()) append(ordinary), append(everything);  // no valid graph is refused
+  for (HeurMode_t mode : modes) append([&](const Candidate& c) { return listed_in(c, mode); });
+  if (plans_.empty()) append([](const Candidate&) { return true; });  // no valid graph is refused
   if (fresh) put_tuned_first();
   if (plans_.empty()) return error(error_code_t::HEURISTIC_QUERY_FAILED, "no engine takes this graph:\n{}", why_none());
   return {};
@@ -190,8 +196,11 @@ void PlanList::apply_filters() {
     if (filters.max_workspace_bytes && workspace > *filters.max_workspace_bytes)
       bar(fmt::format("workspace of {} bytes is over the limit of {}", workspace, *filters.max_workspace_bytes));
     for (const std::string& fragment : filters.barred_names)
-      if (row.name().find(fragment) != std::string::npos)
-        bar(fmt::format("its name contains the deselected \"{}\"", fragment));
+      for (const std::string& name : row.engine->plan_names(c.config))
+        if (name.find(fragment) != std::string::npos) {
+          bar(fmt::format("its name {} contains the deselected \"{}\"", name, fragment));
+          break;
+        }
     for (auto note : filters.required_behavior)
       if (!has(c.behavior_notes, note)) bar(fmt::format("lacks the selected note {}", to_string(note)));
     for (auto note : filters.barred_behavior)
@@ -229,11 +238,11 @@ Status PlanList::build_at(int64_t index) {
                    row.name(), why.err_msg);
     };
     if (row.proposal) {
-      auto artifact = row.proposal->compile(row.candidate.config);
+      auto artifact = row.proposal->compile(row.candidate.config, cache_);
       if (!artifact) return fail(artifact.status());
       row.artifact = std::move(*artifact);
     }
-    auto executable = row.engine->load(*graph_, row.artifact, target_);
+    auto executable = row.engine->load(*graph_, row.artifact, target_, cache_);
     if (!executable) return fail(executable.status());
     row.executable = std::move(*executable);
     row.candidate.kernel_count = int(row.executable->steps().size());

@@ -4,7 +4,10 @@
 #include <fstream>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "base/thread_pool.h"
+#include "plan/gpu_profiles.h"
 
 namespace tilewright {
 
@@ -33,32 +36,102 @@ CpuInfo cpu_info() {
   return info;
 }
 
-std::string Target::text() const { return fmt::format("{}:{},threads={}", device, arch, threads); }
+std::string Target::text() const {
+  if (is_gpu())
+    return fmt::format("cuda:{},sms={},smem={},l2={}", arch, gpu->sms, gpu->shared_bytes >> 10, gpu->l2_bytes >> 20);
+  return fmt::format("{}:{},threads={}", device, arch, threads);
+}
 
-Result<Target> Target::parse(const std::string& text) {
+std::string Target::hardware() const {
+  static const std::string cpu = cpu_info().model;
+  return is_gpu() ? fmt::format("{}, driver {}", gpu->name, gpu->driver) : cpu;
+}
+
+Target Target::of_gpu(cuda::GpuProperties properties, int ordinal) {
   Target t;
-  const size_t colon = text.find(':');
-  t.device = text.substr(0, colon);
-  if (t.device != "cpu")
-    return invalid("target \"{}\": device \"{}\" is not known to this version; expected cpu:ARCH[,threads=N]", text,
-                   t.device);
-  if (colon == text.npos) return invalid("target \"{}\": expected cpu:ARCH[,threads=N]", text);
-  std::istringstream parts(text.substr(colon + 1));
-  bool first = true;
-  for (std::string part; std::getline(parts, part, ','); first = false) {
-    if (first) {
+  t.device = "cuda";
+  t.arch = fmt::format("sm_{}", properties.arch);
+  t.gpu = std::make_shared<cuda::GpuProperties>(std::move(properties));
+  t.ordinal = ordinal;
+  return t;
+}
+
+Result<Target> Target::of_gpu(int ordinal) {
+  TW_ASSIGN_OR_RETURN(cuda::GpuProperties properties, cuda::gpu_properties(ordinal));
+  return of_gpu(std::move(properties), ordinal);
+}
+
+namespace {
+
+constexpr const char* kExpected =
+    "expected cpu:ARCH[,threads=N], cuda[:N], h200, or cuda:sm_NN[,sms=N][,smem=KiB][,l2=MiB]";
+
+// A whole number of at most 8 digits; -1: it is none.
+int number(const std::string& text) {
+  return !text.empty() && text.size() < 9 && text.find_first_not_of("0123456789") == text.npos ? std::stoi(text) : -1;
+}
+
+std::vector<std::string> parts_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> parts;
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+Result<Target> parse_cpu(const std::string& text, const std::string& rest) {
+  Target t;
+  for (const std::string& part : parts_of(rest)) {
+    if (t.arch.empty()) {
       if (part != "avx512" && part != "avx2" && part != "baseline")
         return invalid("target \"{}\": \"{}\" is no CPU architecture; expected avx512, avx2 or baseline", text, part);
       t.arch = part;
-    } else if (part.rfind("threads=", 0) == 0 && part.size() > 8 && part.size() < 13 &&
-               part.find_first_not_of("0123456789", 8) == part.npos && std::stoi(part.substr(8)) > 0) {
-      t.threads = std::stoi(part.substr(8));
+    } else if (part.rfind("threads=", 0) == 0 && number(part.substr(8)) > 0 && part.size() < 13) {
+      t.threads = number(part.substr(8));
     } else {
       return invalid("target \"{}\": \"{}\" is not understood; expected threads=N", text, part);
     }
   }
   if (t.arch.empty()) return invalid("target \"{}\": the CPU architecture is missing", text);
   return t;
+}
+
+// What is not said of a GPU is as in the first profile.
+Result<Target> parse_gpu(const std::string& text, const std::string& rest) {
+  if (rest.find_first_not_of("0123456789") == rest.npos) return Target::of_gpu(rest.empty() ? 0 : number(rest));
+  auto j = nlohmann::json::parse(kGpuProfiles[0].json);
+  const std::vector<std::string> parts = parts_of(rest);
+  const int arch = parts[0].rfind("sm_", 0) == 0 ? number(parts[0].substr(3)) : -1;
+  if (arch < 75 || arch > 999)
+    return invalid("target \"{}\": \"{}\" is no GPU architecture; {}", text, parts[0], kExpected);
+  if (j["deviceVer"] != arch * 10) j["deviceName"] = "GPU";
+  j["deviceVer"] = arch * 10;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const size_t equals = parts[i].find('=');
+    const std::string key = parts[i].substr(0, equals);
+    const int64_t value = equals == parts[i].npos ? -1 : number(parts[i].substr(equals + 1));
+    if (value <= 0 || (key != "sms" && key != "smem" && key != "l2"))
+      return invalid("target \"{}\": \"{}\" is not understood; {}", text, parts[i], kExpected);
+    if (key == "sms") j["multiProcessorCount"] = value;
+    if (key == "smem") j["maxSharedMemoryPerBlockOptin"] = value << 10;
+    if (key == "l2") j["l2CacheSize"] = value << 20;
+  }
+  TW_ASSIGN_OR_RETURN(cuda::GpuProperties properties, cuda::GpuProperties::from_json(j.dump()));
+  return Target::of_gpu(std::move(properties));
+}
+
+}  // namespace
+
+Result<Target> Target::parse(const std::string& text) {
+  for (const GpuProfile& profile : kGpuProfiles)
+    if (text == profile.name) {
+      TW_ASSIGN_OR_RETURN(cuda::GpuProperties properties, cuda::GpuProperties::from_json(profile.json));
+      return of_gpu(std::move(properties));
+    }
+  const size_t colon = text.find(':');
+  const std::string device = text.substr(0, colon), rest = colon == text.npos ? "" : text.substr(colon + 1);
+  if (device == "cuda") return parse_gpu(text, rest);
+  if (device == "cpu" && colon != text.npos) return parse_cpu(text, rest);
+  return invalid("target \"{}\" is not known; {}", text, kExpected);
 }
 
 Target Target::this_machine() {

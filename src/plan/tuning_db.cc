@@ -22,14 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-const std::string& cpu_model() {
-  static const std::string model = cpu_info().model;
-  return model;
-}
-
 // What a measurement is about: the graph's content, on this kind of machine.
-std::string subject_of(const std::string& key, const std::string& target, const std::string& cpu) {
-  return key + "|" + target + "|" + cpu;
+std::string subject_of(const std::string& key, const std::string& target, const std::string& hardware) {
+  return key + "|" + target + "|" + hardware;
 }
 std::string key_of(const ir::Graph& graph) { return fmt::format("{:016x}", ir::content_key(graph)); }
 
@@ -53,13 +48,13 @@ struct Contents {
   bool take(const std::string& line) {
     const json j = json::parse(line, nullptr, false);
     if (!j.is_object()) return false;
-    for (const char* text : {"key", "target", "cpu", "engine", "config"})
+    for (const char* text : {"key", "target", "hardware", "engine", "config"})
       if (!j.contains(text) || !j[text].is_string()) return false;
     if (!j.contains("version") || !j["version"].is_number_integer() || !j.contains("ms") || !j["ms"].is_number())
       return false;
     const double ms = j["ms"];
     if (!(ms > 0)) return false;
-    times[subject_of(j["key"], j["target"], j["cpu"])][{j["engine"], j["config"], j["version"]}] = ms;
+    times[subject_of(j["key"], j["target"], j["hardware"])][{j["engine"], j["config"], j["version"]}] = ms;
     return true;
   }
 };
@@ -106,7 +101,7 @@ Status remember_tuned(const ir::Graph& graph, const Target& target, const std::v
     const json line = {{"key", key_of(graph)},
                        {"graph", graph.name},
                        {"target", target.text()},
-                       {"cpu", cpu_model()},
+                       {"hardware", target.hardware()},
                        {"threads", target.threads},
                        {"engine", p.engine},
                        {"config", p.config},
@@ -135,7 +130,7 @@ std::optional<TunedPlan> find_tuned(const ir::Graph& graph, const Target& target
   if (path.empty()) return std::nullopt;
   std::lock_guard lock(g_mutex);
   const auto& times = contents(path).times;
-  const auto subject = times.find(subject_of(key_of(graph), target.text(), cpu_model()));
+  const auto subject = times.find(subject_of(key_of(graph), target.text(), target.hardware()));
   if (subject == times.end()) return std::nullopt;
   std::optional<TunedPlan> best;
   for (const auto& [plan, ms] : subject->second) {

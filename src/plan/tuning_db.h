@@ -1,6 +1,7 @@
 // What plans took when they were measured, kept between processes: a file of JSON lines, one per plan and measurement,
-// which any number of processes append to. A line that does not parse is skipped; one of another CPU, another number of
-// threads or another version of the engine is not of interest. Where the file cannot be written, nothing is remembered.
+// which any number of processes append to. A line that does not parse is skipped; one of other hardware, another number
+// of threads or another version of the engine is not of interest. Where the file cannot be written, nothing is
+// remembered.
 #pragma once
 
 #include <optional>

@@ -102,7 +102,7 @@ TEST(CpuAttention, EveryInstructionSet) {
 // Every output's bytes, one run after another.
 std::vector<std::vector<uint8_t>> outputs(const ir::Graph& g, Harness& harness, const Executable& plan) {
   harness.poison_outputs();
-  EXPECT_TRUE(plan.run(harness.bindings(), harness.workspace(plan.workspace_bytes())).is_good());
+  EXPECT_TRUE(plan.run(harness.bindings(), harness.workspace(plan.workspace_bytes()), {}).is_good());
   std::vector<std::vector<uint8_t>> bytes;
   for (size_t i = 0; i < g.tensors.size(); ++i)
     if (g.tensors[i].role == ir::Role::Output) {

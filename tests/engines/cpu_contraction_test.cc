@@ -305,17 +305,17 @@ TEST(CpuContraction, ConstantWeightsAreKept) {
   std::vector<float> other(50 * 40, 2), workspace(size_t(plan->workspace_bytes()) / 4 + 16);
   Bindings moved = harness.bindings();
   moved[size_t(w)] = other.data();
-  ASSERT_TRUE(plan->run(moved, workspace.data()).is_good());
+  ASSERT_TRUE(plan->run(moved, workspace.data(), {}).is_good());
   const float* in = static_cast<const float*>(harness.memory(x));
   const float* out = static_cast<const float*>(harness.memory(y));
   double sum = 0;
   for (int k = 0; k < 50; ++k) sum += 2 * double(in[k]);
   EXPECT_NEAR(out[0], sum, 1e-4);
 
-  ASSERT_TRUE(plan->run(harness.bindings(), workspace.data()).is_good());
+  ASSERT_TRUE(plan->run(harness.bindings(), workspace.data(), {}).is_good());
   const float before = out[0];
   static_cast<float*>(harness.memory(w))[0] += 1000;  // a broken promise, to see that the plan relies on it
-  ASSERT_TRUE(plan->run(harness.bindings(), workspace.data()).is_good());
+  ASSERT_TRUE(plan->run(harness.bindings(), workspace.data(), {}).is_good());
   EXPECT_EQ(out[0], before);
 }
 

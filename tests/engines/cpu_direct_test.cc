@@ -169,7 +169,7 @@ TEST(CpuDirect, SameBitsForAnyNumberOfThreads) {
     for (int threads : {1, 2, 3}) {
       set_thread_count(threads);
       harness.poison_outputs();
-      ASSERT_TRUE(plan->run(harness.bindings(), harness.workspace(plan->workspace_bytes())).is_good());
+      ASSERT_TRUE(plan->run(harness.bindings(), harness.workspace(plan->workspace_bytes()), {}).is_good());
       const char* bytes = static_cast<const char*>(harness.memory(out));
       const std::vector<char> now(bytes, bytes + b.graph.tensor(out).storage_bytes());
       if (threads == 1) one = now;

@@ -94,8 +94,8 @@ TEST(CpuEngine, SaysNoToOtherDevicesAndToComplexNumbers) {
 TEST(CpuEngine, RefusesConfigurationsThatItDoesNotHave) {
   const IrBuilder b = matmul_gelu_amax();
   const Verdict v = cpu_fused_engine().propose(b.graph, test_target());
-  EXPECT_EQ(v.proposal->compile("fuse=some").status().code, error_code_t::INVALID_VALUE);
-  EXPECT_FALSE(cpu_fused_engine().load(b.graph, {"cpu.fused", "fuse=some", {}}, test_target()));
+  EXPECT_EQ(v.proposal->compile("fuse=some", nullptr).status().code, error_code_t::INVALID_VALUE);
+  EXPECT_FALSE(cpu_fused_engine().load(b.graph, {"cpu.fused", "fuse=some", {}, nullptr}, test_target(), nullptr));
 }
 
 TEST(CpuEngine, SameBitsForAnyNumberOfThreads) {
@@ -112,7 +112,7 @@ TEST(CpuEngine, SameBitsForAnyNumberOfThreads) {
     for (int threads : {1, 2, 5}) {
       set_thread_count(threads);
       harness.poison_outputs();
-      ASSERT_TRUE(plan->run(harness.bindings(), harness.workspace(plan->workspace_bytes())).is_good());
+      ASSERT_TRUE(plan->run(harness.bindings(), harness.workspace(plan->workspace_bytes()), {}).is_good());
       for (size_t t = 0, k = 0; t < b.graph.tensors.size(); ++t) {
         if (b.graph.tensors[t].role != ir::Role::Output) continue;
         const char* memory = static_cast<const char*>(harness.memory(ir::TensorId(t)));
@@ -138,9 +138,9 @@ TEST(CpuEngine, RunsWithoutAllocating) {
     auto plan = load_plan(cpu_fused_engine(), b.graph, "fuse=all");
     ASSERT_TRUE(plan);
     void* const workspace = harness.workspace(plan->workspace_bytes());
-    ASSERT_TRUE(plan->run(harness.bindings(), workspace).is_good());
+    ASSERT_TRUE(plan->run(harness.bindings(), workspace, {}).is_good());
     const int64_t before = allocations();
-    const Status s = plan->run(harness.bindings(), workspace);
+    const Status s = plan->run(harness.bindings(), workspace, {});
     EXPECT_EQ(allocations() - before, 0);
     EXPECT_TRUE(s.is_good());
     set_thread_count(0);

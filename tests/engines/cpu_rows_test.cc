@@ -291,14 +291,14 @@ TEST(CpuRows, OutputsMayOverwriteInputs) {
   ASSERT_EQ(plan->steps().size(), 1u);
   Harness apart(b.graph);
   Bindings bindings = apart.bindings();
-  ASSERT_TRUE(plan->run(bindings, apart.workspace(plan->workspace_bytes())).is_good());
+  ASSERT_TRUE(plan->run(bindings, apart.workspace(plan->workspace_bytes()), {}).is_good());
   const size_t bytes = size_t(volume(dim)) * sizeof(float);
   std::vector<char> a(bytes), c(bytes);
   memcpy(a.data(), apart.memory(x1), bytes);
   memcpy(c.data(), apart.memory(x2), bytes);
   bindings[size_t(x1)] = bindings[size_t(o1)] = a.data();
   bindings[size_t(x2)] = bindings[size_t(o2)] = c.data();
-  ASSERT_TRUE(plan->run(bindings, apart.workspace(plan->workspace_bytes())).is_good());
+  ASSERT_TRUE(plan->run(bindings, apart.workspace(plan->workspace_bytes()), {}).is_good());
   EXPECT_EQ(memcmp(a.data(), apart.memory(o1), bytes), 0);
   EXPECT_EQ(memcmp(c.data(), apart.memory(o2), bytes), 0);
 }

@@ -160,7 +160,7 @@ TEST_F(Onednn, ConstantWeightsAreReorderedOnce) {
   const std::vector<float> before(static_cast<float*>(first.memory(weights)),
                                   static_cast<float*>(first.memory(weights)) + volume(w));
   std::fill_n(static_cast<float*>(first.memory(weights)), volume(w), 0.0f);
-  ASSERT_TRUE(plan->run(first.bindings(), first.workspace(plan->workspace_bytes())).is_good());
+  ASSERT_TRUE(plan->run(first.bindings(), first.workspace(plan->workspace_bytes()), {}).is_good());
   std::copy(before.begin(), before.end(), static_cast<float*>(first.memory(weights)));
   EXPECT_TRUE(first.check().is_good());
 }
@@ -346,7 +346,7 @@ TEST_F(Onednn, ApproximationsAreNear) {
   EXPECT_THAT(names, ::testing::ElementsAre("softmax", "softmax_backward", "matmul+gelu_fwd"));
   const auto plan = onednn::make_executable(b.graph, std::move(program), 2);
   Harness harness(b.graph);
-  ASSERT_TRUE(plan->run(harness.bindings(), harness.workspace(plan->workspace_bytes())).is_good());
+  ASSERT_TRUE(plan->run(harness.bindings(), harness.workspace(plan->workspace_bytes()), {}).is_good());
   EXPECT_TRUE(harness.check_memory().is_good());
   auto outputs = harness.compare_outputs();
   ASSERT_TRUE(outputs);

@@ -19,12 +19,12 @@ TEST(Handle, IsKnownUntilDestroyed) {
   ASSERT_TRUE(create_handle(&a).is_good());
   ASSERT_TRUE(create_handle(&b).is_good());
   EXPECT_NE(a.get(), b.get());
-  EXPECT_TRUE(check_handle(a).is_good());
+  EXPECT_TRUE(queue_of(a).status().is_good());
   EXPECT_TRUE(destroy_handle(a).is_good());
-  EXPECT_EQ(check_handle(a).code, error_code_t::HANDLE_ERROR);
+  EXPECT_EQ(queue_of(a).status().code, error_code_t::HANDLE_ERROR);
   EXPECT_EQ(destroy_handle(a).code, error_code_t::HANDLE_ERROR);
   EXPECT_EQ(set_stream(a, nullptr).code, error_code_t::HANDLE_ERROR);
-  EXPECT_TRUE(check_handle(b).is_good());
+  EXPECT_TRUE(queue_of(b).status().is_good());
   EXPECT_TRUE(destroy_handle(b).is_good());
 }
 
@@ -34,20 +34,20 @@ TEST(Handle, ADestroyedOneIsNotTakenForANewOne) {
   ASSERT_TRUE(destroy_handle(old).is_good());
   std::vector<Handle> later(100);
   for (Handle& h : later) ASSERT_TRUE(create_handle(&h).is_good());
-  EXPECT_EQ(check_handle(old).code, error_code_t::HANDLE_ERROR);
+  EXPECT_EQ(queue_of(old).status().code, error_code_t::HANDLE_ERROR);
   for (Handle h : later) EXPECT_TRUE(destroy_handle(h).is_good());
 }
 
 TEST(Handle, NullIsTheCpu) {
-  EXPECT_TRUE(check_handle(Handle()).is_good());
-  EXPECT_TRUE(check_handle(nullptr).is_good());
+  EXPECT_TRUE(queue_of(Handle()).status().is_good());
+  EXPECT_TRUE(queue_of(nullptr).status().is_good());
   EXPECT_FALSE(Handle());
 }
 
 TEST(Handle, AForeignPointerIsLookedUpAndNeverRead) {
   const Handle foreign(reinterpret_cast<cudnnContext*>(16));
-  EXPECT_EQ(check_handle(foreign).code, error_code_t::HANDLE_ERROR);
-  EXPECT_THAT(check_handle(foreign).err_msg, HasSubstr("0x10"));
+  EXPECT_EQ(queue_of(foreign).status().code, error_code_t::HANDLE_ERROR);
+  EXPECT_THAT(queue_of(foreign).status().err_msg, HasSubstr("0x10"));
   EXPECT_EQ(destroy_handle(foreign).code, error_code_t::HANDLE_ERROR);
 }
 
@@ -80,7 +80,7 @@ TEST(Handle, IsSafeFromSeveralThreads) {
         void* stream = nullptr;
         bad[size_t(t)] += create_handle(&h).is_bad();
         bad[size_t(t)] += set_stream(h, &bad).is_bad();
-        bad[size_t(t)] += check_handle(h).is_bad();
+        bad[size_t(t)] += queue_of(h).status().is_bad();
         bad[size_t(t)] += get_stream(h, &stream).is_bad() || stream != &bad;
         bad[size_t(t)] += destroy_handle(h).is_bad();
       }

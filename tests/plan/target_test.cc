@@ -13,12 +13,24 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Target, TextParsesBack) {
-  for (const char* text : {"cpu:avx512,threads=2", "cpu:avx2,threads=64", "cpu:baseline,threads=1"}) {
+  for (const char* text : {"cpu:avx512,threads=2", "cpu:avx2,threads=64", "cpu:baseline,threads=1",
+                           "cuda:sm_90,sms=132,smem=227,l2=60", "cuda:sm_75,sms=40,smem=64,l2=4"}) {
     const auto t = Target::parse(text);
     ASSERT_TRUE(t) << t.status();
     EXPECT_EQ(t->text(), text);
   }
   EXPECT_EQ(Target::parse("cpu:avx2")->text(), "cpu:avx2,threads=1");
+}
+
+TEST(Target, GpuByName) {
+  const auto t = Target::parse("h200");
+  ASSERT_TRUE(t) << t.status();
+  EXPECT_TRUE(t->is_gpu());
+  EXPECT_EQ(t->text(), "cuda:sm_90,sms=132,smem=227,l2=60");
+  EXPECT_EQ(t->gpu->name, "NVIDIA H200");
+  EXPECT_EQ(t->ordinal, -1) << "a name is no device of this machine";
+  EXPECT_THAT(t->hardware(), HasSubstr("NVIDIA H200"));
+  EXPECT_EQ(Target::parse("cuda:sm_75,sms=40,smem=64,l2=4")->gpu->name, "GPU") << "another part than the profile's";
 }
 
 TEST(Target, SaysWhatIsWrongWithAText) {
@@ -32,8 +44,10 @@ TEST(Target, SaysWhatIsWrongWithAText) {
   EXPECT_THAT(message("cpu:mmx"), HasSubstr("\"mmx\""));
   EXPECT_THAT(message("cpu:avx2,cores=3"), HasSubstr("\"cores=3\""));
   for (const char* text : {"", "cpu", "cpu:", ":avx2", "cpu:avx2,threads=", "cpu:avx2,threads=0", "cpu:avx2,threads=-1",
-                           "cpu:avx2,threads=2x", "cpu:avx2,threads=99999999999999", "cpu:,threads=2"})
+                           "cpu:avx2,threads=2x", "cpu:avx2,threads=99999999999999", "cpu:,threads=2", "cuda:sm_20",
+                           "cuda:sm_90,sms=0", "cuda:sm_90,cores=3", "h200,sms=3"})
     message(text);
+  EXPECT_FALSE(Target::parse("cuda:9999")) << "no machine has that GPU";
 }
 
 TEST(Target, ThisMachineIsATarget) {

@@ -85,7 +85,7 @@ TEST_F(TuningDb, OnlyTheSameWorkOnTheSameMachineCounts) {
   ASSERT_TRUE(remember_tuned(graph(), target_of(2), {{"cpu.fused", "fuse=all", 2}}).is_good());
   EXPECT_EQ(fastest(target_of(4)), "none");
   EXPECT_FALSE(find_tuned(graph(5), target_of(2)));
-  append_changed({{"cpu", "another CPU"}, {"ms", 0.5}});
+  append_changed({{"hardware", "another CPU"}, {"ms", 0.5}});
   append_changed({{"target", "cpu:avx512,threads=2"}, {"ms", 0.5}});
   append_changed({{"version", 1000}, {"ms", 0.5}});
   append_changed({{"engine", "gone"}, {"ms", 0.5}});

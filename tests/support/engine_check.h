@@ -20,9 +20,9 @@ inline Target test_target() {
 inline std::unique_ptr<Executable> load_plan(const Engine& engine, const ir::Graph& graph, const std::string& config) {
   const Verdict v = engine.propose(graph, test_target());
   if (!v.proposal) return nullptr;
-  Result<Artifact> artifact = v.proposal->compile(config);
+  Result<Artifact> artifact = v.proposal->compile(config, nullptr);
   if (!artifact) return nullptr;
-  Result<std::unique_ptr<Executable>> e = engine.load(graph, *artifact, test_target());
+  Result<std::unique_ptr<Executable>> e = engine.load(graph, *artifact, test_target(), nullptr);
   return e ? std::move(*e) : nullptr;
 }
 
@@ -33,9 +33,9 @@ inline void check_engine(const Engine& engine, const ir::Graph& graph, HarnessOp
   Harness harness(graph, options);
   for (const Candidate& c : v.proposal->candidates()) {
     if (!c.reasons.empty()) continue;
-    Result<Artifact> artifact = v.proposal->compile(c.config);
+    Result<Artifact> artifact = v.proposal->compile(c.config, nullptr);
     ASSERT_TRUE(artifact) << artifact.status().err_msg;
-    Result<std::unique_ptr<Executable>> e = engine.load(graph, *artifact, test_target());
+    Result<std::unique_ptr<Executable>> e = engine.load(graph, *artifact, test_target(), nullptr);
     ASSERT_TRUE(e) << e.status().err_msg;
     EXPECT_EQ((*e)->workspace_bytes(), c.workspace_bytes);
     EXPECT_EQ(int((*e)->steps().size()), c.kernel_count);

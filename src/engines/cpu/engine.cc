@@ -129,10 +129,10 @@ class FusedProposal : public Proposal {
     return list;
   }
 
-  Result<Artifact> compile(const std::string& config) const override {
+  Result<Artifact> compile(const std::string& config, KernelCache*) const override {
     TW_ASSIGN_OR_RETURN(const Config parsed, parse_config(config));
     (void)parsed;
-    return Artifact{"cpu.fused", config, {}};
+    return Artifact{"cpu.fused", config, {}, nullptr};
   }
 
   std::string explain() const override {
@@ -185,8 +185,8 @@ class FusedEngine : public Engine {
     return v;
   }
 
-  Result<std::unique_ptr<Executable>> load(const ir::Graph& graph, const Artifact& artifact,
-                                           const Target&) const override {
+  Result<std::unique_ptr<Executable>> load(const ir::Graph& graph, const Artifact& artifact, const Target&,
+                                           KernelCache*) const override {
     TW_ASSIGN_OR_RETURN(const Config config, parse_config(artifact.config));
     const std::shared_ptr<const Program> program = build(graph, config);
     std::vector<Step> steps;

@@ -80,9 +80,9 @@ class OnednnProposal : public Proposal {
     return list;
   }
 
-  Result<Artifact> compile(const std::string& config) const override {
+  Result<Artifact> compile(const std::string& config, KernelCache*) const override {
     TW_ASSIGN_OR_RETURN(const Config parsed, parse_config(config));
-    return Artifact{"onednn", parsed.text, {}};
+    return Artifact{"onednn", parsed.text, {}, nullptr};
   }
 
   std::string explain() const override { return text(programs_[0]); }
@@ -121,8 +121,8 @@ class OnednnEngine : public Engine {
     return {std::make_unique<OnednnProposal>(std::move(programs), target), {}};
   }
 
-  Result<std::unique_ptr<Executable>> load(const ir::Graph& graph, const Artifact& artifact,
-                                           const Target& target) const override {
+  Result<std::unique_ptr<Executable>> load(const ir::Graph& graph, const Artifact& artifact, const Target& target,
+                                           KernelCache*) const override {
     TW_ASSIGN_OR_RETURN(const Config config, parse_config(artifact.config));
     if (auto reasons = unavailable(target); !reasons.empty()) return not_supported("onednn: {}", reasons[0].text);
     Program program = lower(graph, config, target);

@@ -29,7 +29,9 @@ class ReferenceProposal : public Proposal {
     c.numerical_notes = {NumericalNote_t::STRICT_NAN_PROP};
     return {c};
   }
-  Result<Artifact> compile(const std::string&) const override { return Artifact{"reference", "", {}}; }
+  Result<Artifact> compile(const std::string&, KernelCache*) const override {
+    return Artifact{"reference", "", {}, nullptr};
+  }
   std::string explain() const override {
     return fmt::format("evaluates {} nodes one by one in double precision; intermediates are never rounded\n",
                        graph_.nodes.size());
@@ -52,7 +54,8 @@ class ReferenceEngine : public Engine {
     if (auto reasons = unavailable(t); !reasons.empty()) return {nullptr, reasons};
     return {std::make_unique<ReferenceProposal>(g), {}};
   }
-  Result<std::unique_ptr<Executable>> load(const ir::Graph& g, const Artifact&, const Target&) const override {
+  Result<std::unique_ptr<Executable>> load(const ir::Graph& g, const Artifact&, const Target&,
+                                           KernelCache*) const override {
     return std::unique_ptr<Executable>(std::make_unique<StepList>(std::vector<Step>{evaluate_step(g)}, 0));
   }
 };

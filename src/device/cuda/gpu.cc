@@ -1,0 +1,170 @@
+#include "device/cuda/gpu.h"
+
+#include <array>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace tilewright::cuda {
+namespace {
+
+// The attributes that cuDNN's description of a device has, by their numbers in the driver's API.
+struct Attribute {
+  const char* key;
+  CUdevice_attribute number;
+};
+constexpr Attribute kAttributes[] = {
+    {"regsPerBlock", 12},
+    {"multiProcessorCount", 16},
+    {"warpSize", 10},
+    {"maxSharedMemoryPerBlock", 8},
+    {"maxSharedMemoryPerBlockOptin", 97},
+    {"reservedSharedMemoryPerBlock", 111},
+    {"maxRegistersPerSM", 82},
+    {"maxCtasPerSM", 106},
+    {"maxThreadsPerBlock", 1},
+    {"maxThreadsPerSM", 39},
+    {"pciDeviceId", 34},
+    {"isTccDriver", 35},
+    {"supportCoopLaunch", 95},
+    {"smClockRateKHz", 13},
+    {"memClockRateKHz", 36},
+    {"l2CacheSize", 38},
+};
+
+int attribute(CUdevice_attribute number, CUdevice device) {
+  int value = 0;
+  return driver().device_get_attribute(&value, number, device) == kSuccess ? value : 0;
+}
+
+}  // namespace
+
+Result<GpuProperties> GpuProperties::from_json(const std::string& text) {
+  const auto j = nlohmann::json::parse(text, nullptr, false);
+  if (!j.is_object()) return invalid("GPU properties: the text is no JSON object");
+  for (const char* key : {"deviceVer", "multiProcessorCount", "maxSharedMemoryPerBlockOptin", "l2CacheSize",
+                          "totalGlobalMem", "driverVer"})
+    if (!j.contains(key) || !j[key].is_number_integer()) return invalid("GPU properties: \"{}\" is missing", key);
+  GpuProperties p;
+  p.name = j.contains("deviceName") && j["deviceName"].is_string() ? j["deviceName"].get<std::string>() : "GPU";
+  p.arch = j["deviceVer"].get<int>() / 10;
+  p.driver = j["driverVer"];
+  p.sms = j["multiProcessorCount"];
+  p.shared_bytes = j["maxSharedMemoryPerBlockOptin"];
+  p.l2_bytes = j["l2CacheSize"];
+  p.memory_bytes = j["totalGlobalMem"];
+  p.json = j.dump();
+  return p;
+}
+
+int device_count() { return driver_lookup().driver ? driver_lookup().devices : 0; }
+
+Result<GpuProperties> gpu_properties(int ordinal) {
+  if (!driver_lookup().driver) return error(error_code_t::CUDA_API_FAILED, "{}", driver_lookup().problem);
+  if (ordinal < 0 || ordinal >= device_count())
+    return invalid("there is no GPU {}: this machine has {}, counted from 0", ordinal, device_count());
+  CUdevice device = 0;
+  TW_RETURN_IF_BAD(check(driver().device_get(&device, ordinal), "cuDeviceGet"));
+  nlohmann::json j;
+  j["maxGridSize"] = {attribute(5, device), attribute(6, device), attribute(7, device)};
+  j["maxBlockSize"] = {attribute(2, device), attribute(3, device), attribute(4, device)};
+  for (const Attribute& a : kAttributes) j[a.key] = attribute(a.number, device);
+  size_t bytes = 0;
+  TW_RETURN_IF_BAD(check(driver().device_total_mem(&bytes, device), "cuDeviceTotalMem"));
+  char name[256] = "";
+  TW_RETURN_IF_BAD(check(driver().device_get_name(name, sizeof name - 1, device), "cuDeviceGetName"));
+  int version = 0;
+  TW_RETURN_IF_BAD(check(driver().driver_get_version(&version), "cuDriverGetVersion"));
+  j["totalGlobalMem"] = bytes;
+  j["cudaDeviceId"] = ordinal;
+  j["deviceVer"] = attribute(75, device) * 100 + attribute(76, device) * 10;
+  j["driverVer"] = version;
+  j["deviceName"] = name;
+  return GpuProperties::from_json(j.dump());
+}
+
+Result<CUcontext> primary_context(int ordinal) {
+  static std::mutex mutex;
+  static std::array<CUcontext, 64> contexts = {};
+  if (ordinal < 0 || ordinal >= device_count() || ordinal >= int(contexts.size()))
+    return invalid("there is no GPU {}: this machine has {}, counted from 0", ordinal, device_count());
+  std::lock_guard lock(mutex);
+  CUcontext& context = contexts[size_t(ordinal)];
+  if (!context) {
+    CUdevice device = 0;
+    TW_RETURN_IF_BAD(check(driver().device_get(&device, ordinal), "cuDeviceGet"));
+    TW_RETURN_IF_BAD(check(driver().device_primary_ctx_retain(&context, device), "cuDevicePrimaryCtxRetain"));
+  }
+  return context;
+}
+
+int current_device() {
+  CUdevice device = -1;
+  return driver_lookup().driver && driver().ctx_get_device(&device) == kSuccess ? device : -1;
+}
+
+ScopedDevice::ScopedDevice(int ordinal) {
+  if (current_device() == ordinal) return;
+  const auto context = primary_context(ordinal);
+  status_ = context.status();
+  if (status_.is_bad()) return;
+  driver().ctx_get_current(&before_);
+  status_ = check(driver().ctx_set_current(*context), "cuCtxSetCurrent");
+  changed_ = status_.is_good();
+}
+
+ScopedDevice::~ScopedDevice() {
+  if (changed_) driver().ctx_set_current(before_);
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (!address_) return;
+  const ScopedDevice device(ordinal_);
+  driver().mem_free(address_);
+}
+DeviceMemory::DeviceMemory(DeviceMemory&& o) noexcept { *this = std::move(o); }
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& o) noexcept {
+  std::swap(ordinal_, o.ordinal_), std::swap(address_, o.address_), std::swap(bytes_, o.bytes_);
+  return *this;
+}
+
+Result<DeviceMemory> DeviceMemory::allocate(int ordinal, int64_t bytes) {
+  DeviceMemory m;
+  if (bytes <= 0) return m;
+  const ScopedDevice device(ordinal);
+  TW_RETURN_IF_BAD(device.status());
+  m.ordinal_ = ordinal, m.bytes_ = bytes;
+  TW_RETURN_IF_BAD(check(driver().mem_alloc(&m.address_, size_t(bytes)),
+                         fmt::format("cuMemAlloc of {} bytes on GPU {}", bytes, ordinal)));
+  return m;
+}
+
+PointerInfo pointer_info(const void* pointer) {
+  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+  unsigned type = 0;
+  if (driver().pointer_get_attribute(&type, kPointerMemoryType, address) != kSuccess) return {};
+  if (type == kMemoryTypeHost) return {MemoryKind::Host, -1};
+  int ordinal = -1;
+  driver().pointer_get_attribute(&ordinal, kPointerDeviceOrdinal, address);
+  return {MemoryKind::Device, ordinal};
+}
+
+Result<std::unique_ptr<Stopwatch>> Stopwatch::make() {
+  std::unique_ptr<Stopwatch> watch(new Stopwatch);
+  for (CUevent& e : watch->events_) TW_RETURN_IF_BAD(check(driver().event_create(&e, 0), "cuEventCreate"));
+  return watch;
+}
+
+Stopwatch::~Stopwatch() {
+  for (CUevent e : events_)
+    if (e) driver().event_destroy(e);
+}
+
+Result<double> Stopwatch::elapsed_ms() {
+  TW_RETURN_IF_BAD(check(driver().event_synchronize(events_[1]), "cuEventSynchronize"));
+  float ms = 0;
+  TW_RETURN_IF_BAD(check(driver().event_elapsed_time(&ms, events_[0], events_[1]), "cuEventElapsedTime"));
+  return double(ms);
+}
+
+}  // namespace tilewright::cuda
