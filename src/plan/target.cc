@@ -131,7 +131,7 @@ Result<Target> Target::parse(const std::string& text) {
   const std::string device = text.substr(0, colon), rest = colon == text.npos ? "" : text.substr(colon + 1);
   if (device == "cuda") return parse_gpu(text, rest);
   if (device == "cpu" && colon != text.npos) return parse_cpu(text, rest);
-  return invalid("target \"{}\" is not known; {}", text, kExpected);
+  return invalid("target \"{}\": device \"{}\" is not known; {}", text, device, kExpected);
 }
 
 Target Target::this_machine() {
