@@ -24,9 +24,15 @@ inline constexpr EnvironmentVariable kStrictPlans = {
 inline constexpr EnvironmentVariable kOnednnPath = {
     "TILEWRIGHT_ONEDNN_PATH", "the oneDNN library (libdnnl.so.2) to load instead of the system's; off: none"};
 
+inline constexpr EnvironmentVariable kCudnnPath = {
+    "TILEWRIGHT_CUDNN_PATH", "the cuDNN 9 (libcudnn.so.9 or a folder that has it) to use and no other; off: none"};
+inline constexpr EnvironmentVariable kNvrtcPath = {
+    "TILEWRIGHT_NVRTC_PATH", "the NVRTC (libnvrtc.so.13 or a folder that has it) to use and no other; off: none"};
+
 inline constexpr EnvironmentVariable kTuningDb = {
     "TILEWRIGHT_TUNING_DB", "the file of tuned plans instead of the one in the user's cache folder; off: none"};
 
-inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify, kStrictPlans, kOnednnPath, kTuningDb};
+inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify,    kStrictPlans, kOnednnPath,
+                                                       kCudnnPath,  kNvrtcPath, kTuningDb};
 
 }  // namespace tilewright

@@ -1,0 +1,18 @@
+// The search for cuDNN, as a function of what surrounds the process.
+#pragma once
+
+#include "base/library_places.h"
+#include "engines/cudnn/loader.h"
+
+namespace tilewright::cudnn {
+
+struct Found {
+  Found() = default;
+  Found(const Found&) = delete;  // `lookup` points into it
+  Lookup lookup;
+  Library library;
+};
+// `path`: what the program gave to set_path, or empty.
+void find(const Surroundings&, const std::string& path, Found&);
+
+}  // namespace tilewright::cudnn
