@@ -1,4 +1,5 @@
-// A handle names the device that a graph is built for and runs on. A null handle means the CPU.
+// A handle names the device that a graph is built for and runs on, and there the stream. A null handle means the CPU.
+// On an NVIDIA GPU, a program's own cudnnHandle_t is one too.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +27,15 @@ class Handle {
 
 // A handle for this machine's CPU. It needs no CUDA. Destroy it with destroy_handle.
 error_t create_handle(Handle* handle);
+// For a device by its name: "cpu", "cuda" (the first GPU) or "cuda:N"; `stream`: a cudaStream_t of that GPU, null for
+// its default stream. INVALID_CUDA_DEVICE, with what is missing, where there is no such GPU.
+error_t create_handle(Handle* handle, const std::string& device, void* stream = nullptr);
 error_t destroy_handle(Handle handle);
-// A stream pointer that the caller keeps with the handle; the CPU executes in the caller's thread.
+// On a GPU executions are put on this stream. On the CPU it is kept only: executions run in the caller's thread.
 error_t set_stream(Handle handle, void* stream);
 error_t get_stream(Handle handle, void** stream);
+// "cpu" or "cuda:N".
+error_t get_device(Handle handle, std::string& device);
 
 // "0.1.0", and the same as major * 10000 + minor * 100 + patch.
 const char* version_string();

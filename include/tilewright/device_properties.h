@@ -1,4 +1,5 @@
-// A description of a device, so that plans can be built where the device is not.
+// A description of a device, so that plans can be built where the device is not: of the handle's, else of the GPU with
+// the device id where the machine has GPUs, else of the CPU. A GPU's bytes are the JSON text that cuDNN has for it.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +20,15 @@ class DeviceProperties {
   error_t deserialize(const std::vector<uint8_t>&);
   error_t status() const { return status_; }
   std::string describe() const;
-  // "cpu:avx2,threads=2": what a Target is parsed from.
+  // "cpu:avx2,threads=2" or "cuda:sm_90,sms=132,smem=227,l2=60".
   const std::string& target() const { return target_; }
+  // Of a GPU its properties as JSON; else empty.
+  const std::string& gpu() const { return gpu_; }
 
  private:
   int32_t device_id_ = 0;
   Handle handle_;
-  std::string target_;
+  std::string target_, gpu_;
   error_t status_;
 };
 

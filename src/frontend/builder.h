@@ -71,6 +71,7 @@ struct Graph::Impl {
   Description description;
   Frozen frozen;         // after validate / build_operation_graph
   bool lowered = false;  // build_operation_graph done
+  int ordinal = -1;      // of the GPU that build_operation_graph was told to build for
   PlanList plans;
   std::string loaded_note;  // what deserialize had to say
   std::string tuned_note;   // what autotune remembered, or why it could not
@@ -86,7 +87,7 @@ enum class Loading {
   Lenient,  // a plan that does not fit this library is built again from the graph in the file
   Strict,   // it is an error
 };
-Status load_plan_file(Graph::Impl&, const std::vector<uint8_t>&, Loading);
+Status load_plan_file(Graph::Impl&, const std::vector<uint8_t>&, Loading, const Queue&);
 Status save_plan_file(const Graph::Impl&, std::vector<uint8_t>&);
 
 }  // namespace tilewright::graph

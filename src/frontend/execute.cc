@@ -5,6 +5,7 @@
 #include "base/environment.h"
 #include "base/result.h"
 #include "frontend/builder.h"
+#include "frontend/gpu_execution.h"
 #include "frontend/handle.h"
 #include "frontend/verify.h"
 #include "ops/reference.h"
@@ -18,6 +19,7 @@ struct LaunchList::Impl {
   Bindings bindings;
   void* workspace = nullptr;
   Queue queue;
+  std::unique_ptr<graph::GpuGraph> gpu_graph;  // on a GPU, where the plan can make one
 };
 
 LaunchList::LaunchList() = default;
@@ -28,6 +30,8 @@ bool LaunchList::empty() const { return !impl; }
 int LaunchList::launch_count() const { return impl ? int(impl->executable->steps().size()) : 0; }
 error_t LaunchList::replay() const {
   if (!impl) return error(error_code_t::GRAPH_EXECUTION_FAILED, "the launch list is empty: record an execution first");
+  if (impl->gpu_graph) return impl->gpu_graph->launch();
+  const cuda::ScopedDevice device(impl->queue.ordinal);
   return impl->executable->run(impl->bindings, impl->workspace, impl->queue);
 }
 
@@ -127,14 +131,31 @@ bool verify_wanted(const Description& d) {
   return d.verify || everywhere;
 }
 
-Status launch(const Description& d, const ir::Graph& g, const Executable& e, const Bindings& bindings, void* workspace,
-              const Queue& queue) {
+// All that must hold before anything is put on the queue.
+Status check_memory(const PlanBinding& b, const Executable& e, const Bindings& bindings, void* workspace,
+                    const Queue& queue) {
   if (e.workspace_bytes() > 0 && !workspace)
     return error(error_code_t::GRAPH_EXECUTION_FAILED, "the plan needs a workspace of {} bytes, the pointer is null",
                  e.workspace_bytes());
-  if (verify_wanted(d)) return run_verified(g, e, bindings, queue);
-  TW_RETURN_IF_BAD(check_hazards(g, e, bindings));
+  if (queue.ordinal >= 0) TW_RETURN_IF_BAD(check_gpu_pointers(b, bindings, workspace, queue));
+  return check_hazards(*b.graph, e, bindings);
+}
+
+Status launch(const Description& d, const PlanBinding& b, const Executable& e, const Bindings& bindings,
+              void* workspace, const Queue& queue) {
+  TW_RETURN_IF_BAD(check_memory(b, e, bindings, workspace, queue));
+  if (queue.ordinal < 0 && !verify_wanted(d)) return e.run(bindings, workspace, queue);
+  const cuda::ScopedDevice device(queue.ordinal);
+  TW_RETURN_IF_BAD(device.status());
+  if (verify_wanted(d)) return run_verified(*b.graph, e, bindings, queue);
   return e.run(bindings, workspace, queue);
+}
+
+// The queue of a handle that may execute this graph's plans.
+Result<Queue> queue_for(const Graph::Impl& impl, Handle handle) {
+  TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle));
+  if (impl.plans.binding()) TW_RETURN_IF_BAD(check_device(impl.plans.target(), queue));
+  return queue;
 }
 
 // One vector per thread, so that execute() allocates nothing after its first call.
@@ -145,12 +166,12 @@ Bindings& thread_bindings() {
 
 template <class Pack>
 Status execute_at(const Graph::Impl& impl, Handle handle, const Pack& pack, void* workspace, int64_t index) {
-  TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle));
+  TW_ASSIGN_OR_RETURN(const Queue queue, queue_for(impl, handle));
   TW_ASSIGN_OR_RETURN(index, built_index(impl.plans, index));
   const PlanBinding& binding = *impl.plans.binding();
   Bindings& bindings = thread_bindings();
   TW_RETURN_IF_BAD(bind(binding, pack, bindings));
-  return launch(impl.description, *binding.graph, *impl.plans.at(index).executable, bindings, workspace, queue);
+  return launch(impl.description, binding, *impl.plans.at(index).executable, bindings, workspace, queue);
 }
 
 // The plan for overridden shapes: the description with those shapes frozen anew, the same engine and configuration.
@@ -190,7 +211,7 @@ template <class Pack>
 Status execute_override(const Graph::Impl& impl, Handle handle, const Pack& pack, void* workspace, int64_t index,
                         const std::vector<int64_t>& uids, const Shapes& shapes, const Shapes& strides) {
   if (uids.empty()) return execute_at(impl, handle, pack, workspace, index);
-  TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle));
+  TW_ASSIGN_OR_RETURN(const Queue queue, queue_for(impl, handle));
   TW_ASSIGN_OR_RETURN(index, built_index(impl.plans, index));
   if (!impl.description.override_shapes)
     return not_supported("shape overrides need set_override_shape_enabled(true) before the graph is built");
@@ -213,79 +234,129 @@ Status execute_override(const Graph::Impl& impl, Handle handle, const Pack& pack
   }
   Bindings& bindings = thread_bindings();
   TW_RETURN_IF_BAD(bind(*o->binding, pack, bindings));
+  const int64_t bytes = o->executable->workspace_bytes();
+  if (queue.ordinal >= 0) {  // the caller's memory, which must suffice for these shapes too
+    if (bytes > impl.plans.at(index).executable->workspace_bytes())
+      return error(
+          error_code_t::GRAPH_EXECUTION_FAILED,
+          "the plan needs a workspace of {} bytes for the overriding shapes, and {} for the graph's own; build "
+          "the graph with the largest shapes",
+          bytes, impl.plans.at(index).executable->workspace_bytes());
+    return launch(impl.description, *o->binding, *o->executable, bindings, workspace, queue);
+  }
   static thread_local std::vector<char> own;
-  const size_t bytes = size_t(o->executable->workspace_bytes());
-  if (own.size() < bytes + 64) own.resize(bytes + 64);
+  if (own.size() < size_t(bytes) + 64) own.resize(size_t(bytes) + 64);
   char* aligned = own.data() + (64 - reinterpret_cast<uintptr_t>(own.data()) % 64) % 64;
-  return launch(impl.description, *o->graph, *o->executable, bindings, aligned, queue);
+  return launch(impl.description, *o->binding, *o->executable, bindings, aligned, queue);
 }
 
-template <class Map>
-Status autotune_over(Graph::Impl& impl, Handle handle, const Map& map, void* workspace) {
-  TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle));
-  PlanList& plans = impl.plans;
-  Bindings bindings;
-  if (!plans.binding())
-    return error(error_code_t::GRAPH_EXECUTION_FAILED, "autotune: no plan is built; call build_plans(ALL) first");
-  TW_RETURN_IF_BAD(bind(*plans.binding(), map, bindings));
+// The median of at least 3 runs on the CPU, of more while they are short; one before them is not counted.
+Result<double> cpu_median_ms(const std::function<Status()>& run) {
   using Clock = std::chrono::steady_clock;
-  std::optional<int64_t> best;
-  for (int64_t i = 0; i < plans.count(); ++i) {
-    PlanRow& row = plans.at(i);
-    if (!row.executable || row.state == PlanState::Excluded) continue;
-    auto run = [&] { return launch(impl.description, *plans.graph(), *row.executable, bindings, workspace, queue); };
-    if (Status s = run(); s.is_bad()) {  // the warm-up
-      row.state = PlanState::Failed;
-      row.reasons = {{Why::Feature, -1, ir::kNone, s.err_msg}};
-      row.executable.reset();
-      continue;
-    }
-    // The median of at least 3 runs, of more while they are short.
-    std::vector<double> ms;
-    double total = 0;
-    while (ms.size() < 3 || (ms.size() < 100 && total < 200)) {
-      const auto start = Clock::now();
-      TW_RETURN_IF_BAD(run());
-      ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
-      total += ms.back();
-      if (total > 2000) break;
-    }
-    std::nth_element(ms.begin(), ms.begin() + long(ms.size() / 2), ms.end());
-    row.measured_ms = ms[ms.size() / 2];
-    if (!best || *row.measured_ms < *plans.at(*best).measured_ms) best = i;
+  TW_RETURN_IF_BAD(run());
+  std::vector<double> ms;
+  double total = 0;
+  while (ms.size() < 3 || (ms.size() < 100 && total < 200)) {
+    const auto start = Clock::now();
+    TW_RETURN_IF_BAD(run());
+    ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+    total += ms.back();
+    if (total > 2000) break;
   }
-  if (!best) return error(error_code_t::GRAPH_EXECUTION_FAILED, "autotune: no built plan ran:\n{}", plans.why_none());
-  plans.choose(*best);
+  std::nth_element(ms.begin(), ms.begin() + long(ms.size() / 2), ms.end());
+  return ms[ms.size() / 2];
+}
+
+std::string remember(PlanList& plans) {
   std::vector<TunedPlan> tuned;
   for (int64_t i = 0; i < plans.count(); ++i)
     if (const PlanRow& row = plans.at(i); row.measured_ms)
       tuned.push_back({row.engine->name(), row.candidate.config, *row.measured_ms});
   const Status remembered = remember_tuned(*plans.graph(), plans.target(), tuned);
-  impl.tuned_note =
-      remembered.is_good() ? fmt::format("autotune: remembered in {}", tuning_db_path()) : remembered.err_msg;
+  return remembered.is_good() ? fmt::format("autotune: remembered in {}", tuning_db_path()) : remembered.err_msg;
+}
+
+template <class Map>
+Status autotune_over(Graph::Impl& impl, Handle handle, const Map& map, void* workspace) {
+  TW_ASSIGN_OR_RETURN(const Queue queue, queue_for(impl, handle));
+  PlanList& plans = impl.plans;
+  Bindings bindings;
+  if (!plans.binding())
+    return error(error_code_t::GRAPH_EXECUTION_FAILED, "autotune: no plan is built; call build_plans(ALL) first");
+  TW_RETURN_IF_BAD(bind(*plans.binding(), map, bindings));
+  std::unique_ptr<GpuTimer> timer;
+  if (queue.ordinal >= 0) {
+    TW_ASSIGN_OR_RETURN(timer, GpuTimer::make(plans.target(), queue));
+  }
+  std::optional<int64_t> best;
+  for (int64_t i = 0; i < plans.count(); ++i) {
+    PlanRow& row = plans.at(i);
+    if (!row.executable || row.state == PlanState::Excluded) continue;
+    const auto run = [&] {
+      return launch(impl.description, *plans.binding(), *row.executable, bindings, workspace, queue);
+    };
+    const Result<double> ms = timer ? timer->median_ms(run) : cpu_median_ms(run);
+    if (!ms) {
+      row.state = PlanState::Failed;
+      row.reasons = {{Why::Feature, -1, ir::kNone, ms.status().err_msg}};
+      row.executable.reset();
+      continue;
+    }
+    row.measured_ms = *ms;
+    if (!best || *row.measured_ms < *plans.at(*best).measured_ms) best = i;
+  }
+  if (!best) return error(error_code_t::GRAPH_EXECUTION_FAILED, "autotune: no built plan ran:\n{}", plans.why_none());
+  plans.choose(*best);
+  impl.tuned_note = remember(plans);
   return {};
+}
+
+// The chosen plan with these pointers, ready to be put on the handle's queue.
+struct Bound {
+  std::shared_ptr<const Executable> executable;
+  Bindings bindings;
+  Queue queue;
+};
+template <class Map>
+Result<Bound> bind_chosen(const Graph::Impl& impl, Handle handle, const Map& map, void* workspace) {
+  Bound bound;
+  TW_ASSIGN_OR_RETURN(bound.queue, queue_for(impl, handle));
+  TW_ASSIGN_OR_RETURN(const int64_t index, built_index(impl.plans, impl.plans.chosen().value_or(-1)));
+  bound.executable = impl.plans.at(index).executable;
+  TW_RETURN_IF_BAD(bind(*impl.plans.binding(), map, bound.bindings));
+  TW_RETURN_IF_BAD(check_memory(*impl.plans.binding(), *bound.executable, bound.bindings, workspace, bound.queue));
+  return bound;
 }
 
 template <class Map>
 Status record_plan(const Graph::Impl& impl, Handle handle, const Map& map, void* workspace, LaunchList& list) {
-  TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle));
-  TW_ASSIGN_OR_RETURN(int64_t index, built_index(impl.plans, impl.plans.chosen().value_or(-1)));
+  TW_ASSIGN_OR_RETURN(Bound bound, bind_chosen(impl, handle, map, workspace));
   auto recorded = std::make_unique<LaunchList::Impl>();
-  recorded->executable = impl.plans.at(index).executable;
+  recorded->executable = std::move(bound.executable);
   recorded->binding = impl.plans.binding();
+  recorded->bindings = std::move(bound.bindings);
   recorded->workspace = workspace;
-  recorded->queue = queue;
-  TW_RETURN_IF_BAD(bind(*recorded->binding, map, recorded->bindings));
-  if (recorded->executable->workspace_bytes() > 0 && !workspace)
-    return error(error_code_t::GRAPH_EXECUTION_FAILED, "the plan needs a workspace of {} bytes, the pointer is null",
-                 recorded->executable->workspace_bytes());
-  TW_RETURN_IF_BAD(check_hazards(*recorded->binding->graph, *recorded->executable, recorded->bindings));
+  recorded->queue = bound.queue;
+  if (bound.queue.ordinal >= 0) {
+    auto made = GpuGraph::make(*recorded->executable, recorded->bindings, workspace, bound.queue);
+    if (made) recorded->gpu_graph = std::move(*made);  // else each replay is an execution
+  }
   list.impl = std::move(recorded);
   return {};
 }
 
-Status no_cuda_graph() {
-  return not_supported("CUDA graphs need an NVIDIA GPU, and the plan runs on the CPU; record() makes a launch list");
+// Puts the chosen plan into a CUDA graph of the caller's, or other pointers into one that was made so.
+template <class Map>
+Status cuda_graph(const Graph::Impl& impl, Handle handle, const Map& map, void* workspace, CUgraph_st* graph,
+                  bool update) {
+  if (impl.plans.binding() && !impl.plans.target().is_gpu())
+    return not_supported("CUDA graphs need an NVIDIA GPU, and the plan runs on the CPU; record() makes a launch list");
+  if (!graph) return invalid("{}_cuda_graph: the graph is null", update ? "update" : "populate");
+  TW_ASSIGN_OR_RETURN(const Bound bound, bind_chosen(impl, handle, map, workspace));
+  const cuda::ScopedDevice device(bound.queue.ordinal);
+  TW_RETURN_IF_BAD(device.status());
+  if (update) return bound.executable->update_cuda_graph(graph, bound.bindings, workspace, bound.queue);
+  return bound.executable->populate_cuda_graph(graph, bound.bindings, workspace, bound.queue);
 }
 
 }  // namespace
@@ -331,9 +402,9 @@ error_t Graph::prepare_variant_pack_template() {
 error_t Graph::autotune(Handle h, UidMap& map, void* ws, void*) { return autotune_over(*impl_, h, map, ws); }
 error_t Graph::autotune(Handle h, TensorMap& map, void* ws, void*) { return autotune_over(*impl_, h, map, ws); }
 
-// Nothing is loaded lazily on a CPU; the handle and the plan are checked.
+// What a first execution would load is loaded: the handle's part of cuDNN. The plan's kernels were when it was built.
 error_t Graph::warmup(Handle h) {
-  TW_RETURN_IF_BAD(queue_of(h).status());
+  TW_RETURN_IF_BAD(queue_for(*impl_, h).status());
   return built_index(impl_->plans, impl_->plans.chosen().value_or(-1)).status();
 }
 
@@ -347,10 +418,18 @@ error_t Graph::update(Handle h, UidMap& map, void* ws, LaunchList& list) const {
   if (list.empty()) return invalid("update: the launch list is empty; record an execution first");
   return record_plan(*impl_, h, map, ws, list);
 }
-error_t Graph::populate_cuda_graph(Handle, UidMap&, void*, CUgraph_st*) { return no_cuda_graph(); }
-error_t Graph::populate_cuda_graph(Handle, TensorMap&, void*, CUgraph_st*) { return no_cuda_graph(); }
-error_t Graph::update_cuda_graph(Handle, UidMap&, void*, CUgraph_st*) { return no_cuda_graph(); }
-error_t Graph::update_cuda_graph(Handle, TensorMap&, void*, CUgraph_st*) { return no_cuda_graph(); }
+error_t Graph::populate_cuda_graph(Handle h, UidMap& map, void* ws, CUgraph_st* graph) {
+  return cuda_graph(*impl_, h, map, ws, graph, false);
+}
+error_t Graph::populate_cuda_graph(Handle h, TensorMap& map, void* ws, CUgraph_st* graph) {
+  return cuda_graph(*impl_, h, map, ws, graph, false);
+}
+error_t Graph::update_cuda_graph(Handle h, UidMap& map, void* ws, CUgraph_st* graph) {
+  return cuda_graph(*impl_, h, map, ws, graph, true);
+}
+error_t Graph::update_cuda_graph(Handle h, TensorMap& map, void* ws, CUgraph_st* graph) {
+  return cuda_graph(*impl_, h, map, ws, graph, true);
+}
 
 }  // namespace graph
 }  // namespace tilewright

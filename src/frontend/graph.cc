@@ -159,7 +159,7 @@ error_t Graph::build_operation_graph() { return build_operation_graph(Handle{});
 error_t Graph::build_operation_graph(Handle handle) { return impl_->lower(handle); }
 
 Status Graph::Impl::lower(Handle handle) {
-  TW_RETURN_IF_BAD(queue_of(handle).status());
+  TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle));
   auto fresh = freeze(description);
   if (!fresh) return fresh.status();
   write_back(description, *fresh);
@@ -170,6 +170,7 @@ Status Graph::Impl::lower(Handle handle) {
     if (t && !t->has_uid()) t->set_uid(next++);
   frozen = std::move(*fresh);
   lowered = true;
+  ordinal = queue.ordinal;
   PlanFilters filters = plans.filters;
   plans = PlanList{};
   plans.filters = std::move(filters);
@@ -180,9 +181,16 @@ Status Graph::Impl::lower(Handle handle) {
 
 namespace {
 
-Result<Target> target_of(const Description& d) {
-  if (d.device_properties && !d.device_properties->target().empty())
-    return Target::parse(d.device_properties->target());
+Result<Target> gpu_target(const std::string& json) {
+  TW_ASSIGN_OR_RETURN(cuda::GpuProperties properties, cuda::GpuProperties::from_json(json));
+  return Target::of_gpu(std::move(properties));
+}
+
+// A handle of a GPU counts before a description of one.
+Result<Target> target_of(const Graph::Impl& impl) {
+  if (impl.ordinal >= 0) return Target::of_gpu(impl.ordinal);
+  if (const auto& properties = impl.description.device_properties; properties && !properties->target().empty())
+    return properties->gpu().empty() ? Target::parse(properties->target()) : gpu_target(properties->gpu());
   return Target::this_machine();
 }
 
@@ -196,18 +204,15 @@ Status need_lowered(const Graph::Impl& impl, const char* step) {
 
 error_t Graph::create_execution_plans(const std::vector<HeurMode_t>& modes) {
   TW_RETURN_IF_BAD(need_lowered(*impl_, "create_execution_plans"));
-  TW_ASSIGN_OR_RETURN(Target target, target_of(impl_->description));
+  TW_ASSIGN_OR_RETURN(Target target, target_of(*impl_));
   KernelCache* cache = impl_->description.dynamic_shapes ? impl_->description.cache.get() : nullptr;
   return impl_->plans.create(impl_->frozen.graph, target, modes, cache);
 }
 
 error_t Graph::create_execution_plan(int64_t engine_id, const std::unordered_map<KnobType_t, int64_t>& knobs) {
   TW_RETURN_IF_BAD(need_lowered(*impl_, "create_execution_plan"));
-  if (!knobs.empty())
-    return not_supported("create_execution_plan: no engine has a knob {}; see get_knobs_for_engine",
-                         to_string(knobs.begin()->first));
-  TW_ASSIGN_OR_RETURN(Target target, target_of(impl_->description));
-  return impl_->plans.create_one(impl_->frozen.graph, target, engine_id);
+  TW_ASSIGN_OR_RETURN(Target target, target_of(*impl_));
+  return impl_->plans.create_one(impl_->frozen.graph, target, engine_id, knobs);
 }
 
 error_t Graph::check_support() { return impl_->plans.check_support(); }
@@ -256,14 +261,15 @@ int64_t Graph::get_execution_plan_count() const { return impl_->plans.count(); }
 
 error_t Graph::get_engine_count(int64_t& count) {
   TW_RETURN_IF_BAD(need_lowered(*impl_, "get_engine_count"));
-  count = int64_t(all_engines().size());
+  TW_ASSIGN_OR_RETURN(Target target, target_of(*impl_));
+  count = impl_->plans.engine_count(impl_->frozen.graph, target);
   return {};
 }
 
 error_t Graph::get_knobs_for_engine(int64_t engine_id, std::vector<Knob>& knobs) {
-  if (engine_id < 0 || engine_id >= int64_t(all_engines().size()))
-    return invalid("Invalid engine id. {} is not between 0 and {}", engine_id, all_engines().size() - 1);
-  knobs.clear();  // our configurations are named, not numbered
+  TW_RETURN_IF_BAD(need_lowered(*impl_, "get_knobs_for_engine"));
+  TW_ASSIGN_OR_RETURN(Target target, target_of(*impl_));
+  TW_ASSIGN_OR_RETURN(knobs, impl_->plans.knobs(impl_->frozen.graph, target, engine_id));
   return {};
 }
 
@@ -397,8 +403,8 @@ error_t Graph::deserialize(const Json& json) {
 }
 
 error_t Graph::deserialize(Handle handle, const std::vector<uint8_t>& bytes) {
-  TW_RETURN_IF_BAD(queue_of(handle).status());
-  return load_plan_file(*impl_, bytes, kStrictPlans.is_one() ? Loading::Strict : Loading::Lenient);
+  TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle));
+  return load_plan_file(*impl_, bytes, kStrictPlans.is_one() ? Loading::Strict : Loading::Lenient, queue);
 }
 
 }  // namespace tilewright::graph

@@ -63,11 +63,14 @@ Status save_plan_file(const Graph::Impl& impl, std::vector<uint8_t>& bytes) {
   sections["graph"] = bytes_of(to_json(impl.description, {.inferred = false}));
   sections["plan"] = bytes_of(plan);
   sections["artifact"] = row.artifact.bytes;
+  if (row.artifact.bytes.empty()) {
+    TW_ASSIGN_OR_RETURN(sections["artifact"], row.executable->saved());
+  }
   bytes = write_sections(sections);
   return {};
 }
 
-Status load_plan_file(Graph::Impl& impl, const std::vector<uint8_t>& bytes, Loading loading) {
+Status load_plan_file(Graph::Impl& impl, const std::vector<uint8_t>& bytes, Loading loading, const Queue& queue) {
   TW_ASSIGN_OR_RETURN(Sections sections, read_sections(bytes));
   TW_ASSIGN_OR_RETURN(json graph, section_json(sections, "graph"));
   TW_ASSIGN_OR_RETURN(json plan, section_json(sections, "plan"));
@@ -81,7 +84,10 @@ Status load_plan_file(Graph::Impl& impl, const std::vector<uint8_t>& bytes, Load
   // Does the plan fit this library and machine?
   const std::string engine_name = plan["engine"], config = plan["config"];
   const Engine* engine = find_engine(engine_name);
-  const Target here = Target::this_machine();
+  Target here = Target::this_machine();
+  if (queue.ordinal >= 0) {
+    TW_ASSIGN_OR_RETURN(here, Target::of_gpu(queue.ordinal));
+  }
   std::string mismatch;
   if (!engine) mismatch = fmt::format("it is for engine \"{}\", which this library does not have", engine_name);
   else if (plan.value("engine_version", 0) != engine->version())
@@ -118,6 +124,7 @@ Status load_plan_file(Graph::Impl& impl, const std::vector<uint8_t>& bytes, Load
   impl.description = std::move(description);
   impl.frozen = std::move(frozen);
   impl.lowered = true;
+  impl.ordinal = queue.ordinal;
   impl.plans = std::move(plans);
   impl.loaded_note = std::move(note);
   return {};

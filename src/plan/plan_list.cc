@@ -52,6 +52,18 @@ std::string PlanRow::name() const { return engine->plan_names(candidate.config)[
 
 namespace {
 
+// The engine's answer as a row without a candidate.
+PlanRow ask(const Engine* engine, const ir::Graph& graph, const Target& target) {
+  PlanRow row;
+  row.engine = engine;
+  row.reasons = engine->unavailable(target);
+  if (!row.reasons.empty()) return row;
+  Verdict verdict = engine->propose(graph, target);
+  row.reasons = std::move(verdict.reasons);
+  row.proposal = std::move(verdict.proposal);
+  return row;
+}
+
 bool listed_in(const Candidate& c, HeurMode_t mode) {
   if (!c.modes.empty()) return std::find(c.modes.begin(), c.modes.end(), mode) != c.modes.end();
   return mode == HeurMode_t::FALLBACK ? c.everything : !c.last_resort;
@@ -64,7 +76,7 @@ void PlanList::start(std::shared_ptr<const ir::Graph> graph, const Target& targe
   graph_ = std::move(graph);
   binding_ = std::make_shared<PlanBinding>(make_binding(graph_));
   target_ = target;
-  plans_.clear(), rejected_.clear(), chosen_.reset();
+  plans_.clear(), rejected_.clear(), chosen_.reset(), numbered_.reset();
 }
 
 Status PlanList::create(std::shared_ptr<const ir::Graph> graph, const Target& target,
@@ -88,14 +100,7 @@ Status PlanList::create(std::shared_ptr<const ir::Graph> graph, const Target& ta
 
   std::vector<PlanRow> rows;
   for (const Engine* engine : all_engines()) {
-    PlanRow row;
-    row.engine = engine;
-    row.reasons = engine->unavailable(target_);
-    if (row.reasons.empty()) {
-      Verdict verdict = engine->propose(*graph_, target_);
-      row.reasons = std::move(verdict.reasons);
-      row.proposal = std::move(verdict.proposal);
-    }
+    PlanRow row = ask(engine, *graph_, target_);
     if (!row.proposal) {
       row.state = PlanState::Rejected;
       rejected_.push_back(std::move(row));
@@ -144,23 +149,54 @@ void PlanList::put_tuned_first() {
   std::rotate(plans_.begin(), at, at + 1);
 }
 
-Status PlanList::create_one(std::shared_ptr<const ir::Graph> graph, const Target& target, int64_t engine_id) {
-  start(std::move(graph), target);
-  if (engine_id < 0 || engine_id >= int64_t(all_engines().size()))
-    return invalid("Invalid engine id. {} is not between 0 and {}", engine_id, all_engines().size() - 1);
-  PlanRow row;
-  row.engine = all_engines()[size_t(engine_id)];
-  row.reasons = row.engine->unavailable(target_);
-  if (row.reasons.empty()) {
-    Verdict verdict = row.engine->propose(*graph_, target_);
-    row.reasons = std::move(verdict.reasons);
-    row.proposal = std::move(verdict.proposal);
+const PlanRow* PlanList::numbered() {
+  if (!numbered_) {
+    numbered_.emplace();
+    for (const Engine* engine : all_engines()) {
+      PlanRow row = ask(engine, *graph_, target_);
+      if (!row.proposal || row.proposal->engine_count() == 0) continue;
+      numbered_ = std::move(row);
+      break;
+    }
   }
+  return numbered_->proposal ? &*numbered_ : nullptr;
+}
+
+int64_t PlanList::engine_count(std::shared_ptr<const ir::Graph> graph, const Target& target) {
+  start(std::move(graph), target);
+  return (numbered() ? numbered()->proposal->engine_count() : 0) + int64_t(all_engines().size());
+}
+
+Result<std::vector<Knob>> PlanList::knobs(std::shared_ptr<const ir::Graph> graph, const Target& target,
+                                          int64_t engine_id) {
+  const int64_t count = engine_count(std::move(graph), target);
+  if (engine_id < 0 || engine_id >= count)
+    return invalid("Invalid engine id. {} is not between 0 and {}", engine_id, count - 1);
+  if (numbered() && engine_id < numbered()->proposal->engine_count()) return numbered()->proposal->knobs(engine_id);
+  return std::vector<Knob>{};  // our configurations are named, not numbered
+}
+
+Status PlanList::create_one(std::shared_ptr<const ir::Graph> graph, const Target& target, int64_t engine_id,
+                            const std::unordered_map<KnobType_t, int64_t>& knobs) {
+  const int64_t count = engine_count(std::move(graph), target);
+  if (engine_id < 0 || engine_id >= count)
+    return invalid("Invalid engine id. {} is not between 0 and {}", engine_id, count - 1);
+  const int64_t within = numbered() ? numbered()->proposal->engine_count() : 0;
+  if (engine_id < within) {
+    PlanRow row = *numbered();
+    TW_ASSIGN_OR_RETURN(row.candidate, row.proposal->candidate(engine_id, knobs));
+    plans_.push_back(std::move(row));
+    return {};
+  }
+  PlanRow row = ask(all_engines()[size_t(engine_id - within)], *graph_, target_);
   if (!row.proposal) {
     std::string text;
     for (const Reason& r : row.reasons) text += describe(*graph_, r) + "; ";
     return not_supported("engine {} does not take this graph: {}", row.engine->name(), text);
   }
+  if (!knobs.empty())
+    return not_supported("engine {} has no knob {}; see get_knobs_for_engine", row.engine->name(),
+                         to_string(knobs.begin()->first));
   std::vector<Candidate> candidates = row.proposal->candidates();
   auto good = std::find_if(candidates.begin(), candidates.end(), [](const Candidate& c) { return c.reasons.empty(); });
   if (good == candidates.end())

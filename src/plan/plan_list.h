@@ -55,8 +55,12 @@ class PlanList {
   // A mode that yields nothing is not an error as long as some engine takes the graph: the engines that take everything
   // are appended then.
   Status create(std::shared_ptr<const ir::Graph>, const Target&, const std::vector<HeurMode_t>&, KernelCache*);
-  // One plan of one engine, by its position in all_engines().
-  Status create_one(std::shared_ptr<const ir::Graph>, const Target&, int64_t engine_id);
+  // Engines by number: those within the engine that has numbered ones for this graph (a vendor's library), then those
+  // of all_engines(). One plan of one of them, and the knobs that it has.
+  int64_t engine_count(std::shared_ptr<const ir::Graph>, const Target&);
+  Result<std::vector<Knob>> knobs(std::shared_ptr<const ir::Graph>, const Target&, int64_t engine_id);
+  Status create_one(std::shared_ptr<const ir::Graph>, const Target&, int64_t engine_id,
+                    const std::unordered_map<KnobType_t, int64_t>& knobs);
   // A plan that needs no choice: from a file.
   Status adopt(std::shared_ptr<const ir::Graph>, const Target&, Artifact, Candidate);
 
@@ -84,12 +88,14 @@ class PlanList {
   void start(std::shared_ptr<const ir::Graph>, const Target&);
   void apply_filters();
   void put_tuned_first();
+  const PlanRow* numbered();
 
   std::shared_ptr<const ir::Graph> graph_;
   std::shared_ptr<const PlanBinding> binding_;
   Target target_;
   std::vector<PlanRow> plans_, rejected_;
   std::optional<int64_t> chosen_;
+  std::optional<PlanRow> numbered_;  // the engine with numbered engines within; without a proposal: there is none
   KernelCache* cache_ = nullptr;
 };
 

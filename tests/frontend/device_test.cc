@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "frontend/gpu_execution.h"
 #include "frontend/handle.h"
 
 namespace tilewright {
@@ -93,6 +94,42 @@ TEST(Version, IsTheSameInTextAndNumber) {
   const int v = version();
   EXPECT_EQ(version_string(),
             std::to_string(v / 10000) + "." + std::to_string(v / 100 % 100) + "." + std::to_string(v % 100));
+}
+
+TEST(Handle, OfADeviceByName) {
+  Handle h;
+  ASSERT_TRUE(create_handle(&h, "cpu").is_good());
+  std::string device;
+  EXPECT_TRUE(get_device(h, device).is_good());
+  EXPECT_EQ(device, "cpu");
+  EXPECT_TRUE(destroy_handle(h).is_good());
+  EXPECT_TRUE(get_device(Handle(), device).is_good());
+  EXPECT_EQ(device, "cpu");
+  EXPECT_EQ(get_device(h, device).code, error_code_t::HANDLE_ERROR);
+}
+
+TEST(Handle, ADeviceThatIsNotThereIsNamed) {
+  Handle h;
+  for (const char* device : {"", "gpu", "cuda:", "cuda:x", "cuda1", "cuda:-1", "cuda:00001"}) {
+    const error_t e = create_handle(&h, device);
+    EXPECT_EQ(e.code, error_code_t::INVALID_VALUE) << device;
+    EXPECT_THAT(e.err_msg, HasSubstr(std::string("\"") + device + "\""));
+  }
+  const error_t e = create_handle(&h, "cuda:9999");
+  EXPECT_EQ(e.code, error_code_t::INVALID_CUDA_DEVICE);
+  EXPECT_THAT(e.err_msg, HasSubstr("cuda:9999"));
+  EXPECT_FALSE(h);
+}
+
+TEST(Handle, PlansAreBoundToTheirDevice) {
+  Target gpu = *Target::parse("h200");
+  EXPECT_THAT(graph::check_device(gpu, {}).err_msg, HasSubstr("without a device"));
+  gpu.ordinal = 1;
+  EXPECT_TRUE(graph::check_device(gpu, {1, nullptr, nullptr}).is_good());
+  EXPECT_THAT(graph::check_device(gpu, {0, nullptr, nullptr}).err_msg, HasSubstr("bound to GPU 1"));
+  EXPECT_THAT(graph::check_device(gpu, {}).err_msg, HasSubstr("of the CPU"));
+  EXPECT_THAT(graph::check_device(Target::this_machine(), {0, nullptr, nullptr}).err_msg, HasSubstr("of GPU 0"));
+  EXPECT_TRUE(graph::check_device(Target::this_machine(), {}).is_good());
 }
 
 }  // namespace

@@ -54,10 +54,10 @@ TEST(PlanFile, AnotherEngineVersionIsAnErrorOrBuiltAgain) {
   Graph g;
   const auto bytes = altered(saved(g), "\"engine_version\":1", "\"engine_version\":77");
   Graph strict, lenient;
-  const Status s = graph::load_plan_file(strict.impl(), bytes, graph::Loading::Strict);
+  const Status s = graph::load_plan_file(strict.impl(), bytes, graph::Loading::Strict, {});
   EXPECT_EQ(s.code, error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED);
   EXPECT_THAT(s.err_msg, HasSubstr("version 77"));
-  ASSERT_TRUE(graph::load_plan_file(lenient.impl(), bytes, graph::Loading::Lenient).is_good());
+  ASSERT_TRUE(graph::load_plan_file(lenient.impl(), bytes, graph::Loading::Lenient, {}).is_good());
   EXPECT_THAT(lenient.explain(), HasSubstr("built again"));
   std::vector<float> x = {1, 2, 3, 4}, y(4);
   std::unordered_map<int64_t, void*> pack = {{1, x.data()}, {2, y.data()}};
@@ -70,8 +70,9 @@ TEST(PlanFile, AnUnknownEngineIsNamed) {
   Graph g;
   const auto bytes = altered(saved(g), "\"engine\":\"reference\"", "\"engine\":\"future.engine\"");
   Graph strict, lenient;
-  EXPECT_THAT(graph::load_plan_file(strict.impl(), bytes, graph::Loading::Strict).err_msg, HasSubstr("future.engine"));
-  EXPECT_TRUE(graph::load_plan_file(lenient.impl(), bytes, graph::Loading::Lenient).is_good());
+  EXPECT_THAT(graph::load_plan_file(strict.impl(), bytes, graph::Loading::Strict, {}).err_msg,
+              HasSubstr("future.engine"));
+  EXPECT_TRUE(graph::load_plan_file(lenient.impl(), bytes, graph::Loading::Lenient, {}).is_good());
 }
 
 TEST(PlanFile, ASectionThatIsMissingOrNoJson) {

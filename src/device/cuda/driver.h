@@ -30,12 +30,15 @@ using CUhostFn = void (*)(void*);
 using CUdevice_attribute = int;
 using CUpointer_attribute = int;
 using CUstreamCaptureMode = int;
+using CUstreamCaptureStatus = int;
 
 constexpr CUresult kSuccess = 0, kErrorInvalidValue = 1, kErrorOutOfMemory = 2;
 constexpr CUpointer_attribute kPointerMemoryType = 2, kPointerDeviceOrdinal = 9;
 constexpr unsigned kMemoryTypeHost = 1, kMemoryTypeDevice = 2;
 constexpr CUstreamCaptureMode kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRelaxed = 2;
+constexpr CUstreamCaptureStatus kNotCapturing = 0;
 constexpr unsigned kStreamNonBlocking = 1;
+constexpr CUdevice_attribute kPageableMemoryAccess = 88;
 
 struct Driver {
 #define TW_CUDA(member, symbol, arguments) CUresult(*member) arguments = nullptr;

@@ -104,7 +104,7 @@ int current_device() {
 }
 
 ScopedDevice::ScopedDevice(int ordinal) {
-  if (current_device() == ordinal) return;
+  if (ordinal < 0 || current_device() == ordinal) return;
   const auto context = primary_context(ordinal);
   status_ = context.status();
   if (status_.is_bad()) return;

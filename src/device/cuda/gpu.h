@@ -32,7 +32,7 @@ Result<CUcontext> primary_context(int ordinal);
 // The device of the calling thread's context; -1: it has none.
 int current_device();
 
-// Makes a device's context the thread's own for a while.
+// Makes a device's context the thread's own for a while; -1, the CPU: changes nothing.
 class ScopedDevice {
  public:
   explicit ScopedDevice(int ordinal);
