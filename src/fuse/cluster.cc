@@ -93,6 +93,23 @@ class Clustering {
            g_.tensor(n.in[0]).dim != g_.tensor(n.out[0]).dim;
   }
 
+  // Elements of strides and types, and an Index in memory, that it is read from as it is.
+  bool can_be_pooling(const Node& n) const {
+    for (const auto* list : {&n.in, &n.out})
+      for (TensorId t : *list)
+        if (t != kNone && (g_.tensor(t).ragged_offset != kNone || g_.tensor(t).reordering != TensorReordering_t::NONE))
+          return false;
+    const TensorId index = n.in.size() > 2 ? n.in[2] : kNone;
+    return index == kNone || (g_.tensor(index).role != Role::Scalar && !g_.tensor(index).value);
+  }
+
+  void add_prologue(const Node& heavy, Cluster& c) {
+    for (size_t port = 0; options_.fuse && port < std::min<size_t>(2, heavy.in.size()); ++port)
+      if (heavy.in[port] != kNone) find_prologue(heavy, port, c);
+    for (const auto& p : c.prologue) c.nodes.insert(c.nodes.end(), p.begin(), p.end());
+    std::sort(c.nodes.begin(), c.nodes.end());
+  }
+
   // Nodes before the contraction that make its operand and nothing else, from what is in memory anyway.
   void find_prologue(const Node& heavy, size_t port, Cluster& c) {
     std::vector<NodeId> found;
@@ -141,10 +158,11 @@ class Clustering {
       if (is_contraction(n) && g_.tensor(n.out[0]).dim.size() + 1 <= size_t(kMaxRank)) {
         c.anchor = Anchor::Contraction;
         c.heavy = NodeId(i);
-        if (options_.fuse)
-          for (size_t port = 0; port < 2; ++port) find_prologue(n, port, c);
-        for (const auto& p : c.prologue) c.nodes.insert(c.nodes.end(), p.begin(), p.end());
-        std::sort(c.nodes.begin(), c.nodes.end());
+        add_prologue(n, c);
+      } else if (is_pooling(n) && can_be_pooling(n)) {
+        c.anchor = Anchor::Pooling;
+        c.heavy = NodeId(i);
+        add_prologue(n, c);
       } else if (can_be_rows(n) && rows_shape(c.nodes, c.domain, c.inner)) {
         c.anchor = Anchor::Rows;
       } else {
@@ -260,15 +278,18 @@ class Clustering {
     return all.size();
   }
 
-  // Whether nodes may be the epilogue of the contraction: elementwise on its result, or folding a value of it.
+  // Whether nodes may be the epilogue of the heavy node: elementwise on its result, or, of a contraction, folding a
+  // value of it.
   bool epilogue_fits(const Cluster& c, const std::vector<NodeId>& nodes) const {
     const Node& heavy = g_.nodes[size_t(c.heavy)];
     const Dims& dim = g_.tensor(heavy.out[0]).dim;
-    const std::string roles = contraction_dims(g_, heavy);
+    const std::string roles = is_contraction(heavy) ? contraction_dims(g_, heavy) : "";
     for (NodeId id : nodes) {
       if (id == c.heavy || c.in_prologue(id)) continue;
       const Node& n = g_.nodes[size_t(id)];
-      if (op_name(n) == "reduction") {
+      for (size_t port = 1; port < heavy.out.size(); ++port)  // other results have no value in the program
+        if (heavy.out[port] != kNone && std::count(n.in.begin(), n.in.end(), heavy.out[port])) return false;
+      if (op_name(n) == "reduction" && is_contraction(heavy)) {
         const Dims &x = g_.tensor(n.in[0]).dim, &y = g_.tensor(n.out[0]).dim;
         if (x != dim || x == y) return false;
         for (char group : {'m', 'n'}) {  // a tile folds a whole group or none of it
@@ -317,21 +338,25 @@ class Clustering {
     return false;
   }
 
+  bool has_epilogue(int c) const {
+    return clusters_[size_t(c)].anchor == Anchor::Contraction || clusters_[size_t(c)].anchor == Anchor::Pooling;
+  }
+
   bool try_merge(int a, int b, bool same_domain) {
     if (a == b) return false;
-    if (clusters_[size_t(a)].anchor != Anchor::Contraction) std::swap(a, b);  // a contraction is in front, if any
+    if (!has_epilogue(a)) std::swap(a, b);  // what has an epilogue is in front, if any
     Cluster &x = clusters_[size_t(a)], &y = clusters_[size_t(b)];
-    if (y.anchor != Anchor::Rows || (x.anchor != Anchor::Rows && x.anchor != Anchor::Contraction)) return false;
+    if (y.anchor != Anchor::Rows || (x.anchor != Anchor::Rows && !has_epilogue(a))) return false;
     if (x.nodes.size() + y.nodes.size() > kMaxNodes) return false;
     if (same_domain && (x.anchor != Anchor::Rows || x.domain != y.domain)) return false;
     std::vector<NodeId> nodes;
     std::merge(x.nodes.begin(), x.nodes.end(), y.nodes.begin(), y.nodes.end(), std::back_inserter(nodes));
     Dims domain;
     DimMask inner = 0;
-    if (x.anchor == Anchor::Contraction ? !epilogue_fits(x, nodes) : !rows_shape(nodes, domain, inner)) return false;
+    if (has_epilogue(a) ? !epilogue_fits(x, nodes) : !rows_shape(nodes, domain, inner)) return false;
     if (tensor_count(nodes) > kMaxTensors || reads_own_view(nodes)) return false;
     if (detour(a, b) || detour(b, a)) return false;
-    if (x.anchor == Anchor::Contraction && successors(b).count(a)) return false;  // it makes an operand
+    if (has_epilogue(a) && successors(b).count(a)) return false;  // it makes an operand
     x.nodes = std::move(nodes);
     x.domain = std::move(domain);
     x.inner = inner;

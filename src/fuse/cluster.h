@@ -12,7 +12,7 @@ struct Cluster {
   Anchor anchor = Anchor::Rows;
   std::vector<ir::NodeId> nodes;  // in topological order
   ir::NodeId heavy = -1;
-  std::array<std::vector<ir::NodeId>, 2> prologue;  // Contraction: nodes that make operand A, B
+  std::array<std::vector<ir::NodeId>, 2> prologue;  // Contraction, Pooling: nodes that make the operands
   Dims domain;                                      // Rows
   DimMask inner = 0;                                // a reduction of other dims is a side reduction
 

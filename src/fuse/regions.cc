@@ -20,6 +20,7 @@ const char* to_string(Anchor a) {
   switch (a) {
     case Anchor::Rows: return "rows";
     case Anchor::Contraction: return "contraction";
+    case Anchor::Pooling: return "pooling";
     case Anchor::Attention: return "attention";
     case Anchor::Node: return "node";
   }
@@ -29,6 +30,11 @@ const char* to_string(Anchor a) {
 bool is_contraction(const ir::Node& n) {
   const std::string_view op = n.op->name;
   return op == "matmul" || op == "conv_fprop" || op == "conv_dgrad" || op == "conv_wgrad";
+}
+
+bool is_pooling(const ir::Node& n) {
+  const std::string_view op = n.op->name;
+  return op == "resample" || op == "resample_backward";
 }
 
 std::string contraction_dims(const ir::Graph& g, const ir::Node& n) {
@@ -277,9 +283,11 @@ void build_rows(const FusedGraph& f, const Cluster& c, Region& r) {
   drop_unused(p, r.side);
 }
 
-void build_contraction(const FusedGraph& f, const Cluster& c, Region& r) {
+// Contractions and pooling: the programs around the heavy node.
+void build_around(const FusedGraph& f, const Cluster& c, Region& r) {
   const Node& heavy = f.graph.nodes[size_t(c.heavy)];
-  for (size_t port = 0; port < 2; ++port) {
+  for (size_t port = 0; port < std::min<size_t>(2, heavy.in.size()); ++port) {
+    if (heavy.in[port] == kNone) continue;
     PwProgram& p = r.operand[port];
     p.domain = f.graph.tensor(heavy.in[port]).dim;
     ProgramBuilder b(f, p);
@@ -380,7 +388,8 @@ FusedGraph fuse(const ir::Graph& given, const FuseOptions& options) {
     r.nodes = c.nodes;
     r.heavy = c.heavy;
     if (c.anchor == Anchor::Rows) build_rows(f, c, r);
-    if (c.anchor == Anchor::Contraction) build_contraction(f, c, r);
+    const bool around = c.anchor == Anchor::Contraction || c.anchor == Anchor::Pooling;
+    if (around) build_around(f, c, r);
     std::set<TensorId> reads, writes;
     auto of_program = [&](const PwProgram& p) {
       for (const Instr& i : p.code)
@@ -392,11 +401,10 @@ FusedGraph fuse(const ir::Graph& given, const FuseOptions& options) {
     for (const SideReduction& s : r.side) writes.insert(s.out.tensor);
     if (c.heavy >= 0) {
       const Node& n = f.graph.nodes[size_t(c.heavy)];
-      const bool whole = c.anchor != Anchor::Contraction;
-      for (size_t k = whole ? 0 : 2; k < n.in.size(); ++k)
+      for (size_t k = around ? 2 : 0; k < n.in.size(); ++k)
         if (n.in[k] != kNone && f.place[size_t(n.in[k])].root != kNone) reads.insert(f.place[size_t(n.in[k])].root);
-      for (TensorId t : n.out)
-        if (whole && t != kNone) writes.insert(f.place[size_t(t)].root);
+      for (size_t k = around ? 1 : 0; k < n.out.size(); ++k)
+        if (n.out[k] != kNone && f.place[size_t(n.out[k])].root != kNone) writes.insert(f.place[size_t(n.out[k])].root);
     }
     r.reads.assign(reads.begin(), reads.end());
     r.writes.assign(writes.begin(), writes.end());
@@ -489,9 +497,9 @@ std::string FusedGraph::text() const {
         s += fmt::format(", {} pass{}", r.program.depth() + 1, r.program.depth() ? "es" : "");
       }
       s += "\n" + indented(program_text(r.program, graph), "    ") + sides(r);
-    } else if (r.anchor == Anchor::Contraction) {
+    } else if (r.anchor == Anchor::Contraction || r.anchor == Anchor::Pooling) {
       const char* title[2] = {"A", "B"};
-      for (size_t o = 0; o < 2; ++o)
+      for (size_t o = 0; o < 2 && !r.operand[o].code.empty(); ++o)
         s += fmt::format("  operand {} {}\n", title[o], to_text(r.operand[o].domain)) +
              indented(program_text(r.operand[o], graph), "    ");
       s += fmt::format("  result {}\n", to_text(r.program.domain)) + indented(program_text(r.program, graph), "    ");

@@ -16,6 +16,7 @@ namespace tilewright::fuse {
 enum class Anchor {
   Rows,         // pointwise nodes and reductions over one domain; those read again all fold the same dims. None: a map
   Contraction,  // matmul or a convolution, with programs on its operands and on its result
+  Pooling,      // resample or its gradient, the same way
   Attention,    // sdpa, sdpa_backward
   Node,         // any other op, computed as it stands
 };
@@ -34,10 +35,12 @@ struct SideReduction {
 struct Region {
   Anchor anchor = Anchor::Rows;
   std::vector<ir::NodeId> nodes;  // of FusedGraph::graph, in topological order
-  ir::NodeId heavy = -1;          // the contraction, the attention or the single node
-  // Rows: the whole region. Contraction: the epilogue, over the dims of the result, `In` being the accumulator.
+  ir::NodeId heavy = -1;          // the contraction, the pooling, the attention or the single node
+  // Rows: the whole region. Contraction, Pooling: the epilogue, over the dims of the result, `In` being its value.
   PwProgram program;
-  std::array<PwProgram, 2> operand;  // Contraction: over the dims of A (X, DY) and B (W, X); each has a result
+  // Contraction: over the dims of A (X, DY) and B (W, X). Pooling: of the first inputs, X or DY and X; without code
+  // where there is none. Each has a result.
+  std::array<PwProgram, 2> operand;
   std::vector<SideReduction> side;
   std::vector<ir::TensorId> reads, writes;        // roots (see Place) that the launch reads and writes
   int64_t scratch_bytes = 0, scratch_offset = 0;  // of the workspace, while the region runs
@@ -74,5 +77,6 @@ void place_intermediates(FusedGraph&);
 // The role of each dim of a contraction's result: b (batch), m (from A) or n (from B).
 std::string contraction_dims(const ir::Graph&, const ir::Node&);
 bool is_contraction(const ir::Node&);
+bool is_pooling(const ir::Node&);
 
 }  // namespace tilewright::fuse

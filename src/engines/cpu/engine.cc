@@ -41,11 +41,11 @@ std::unique_ptr<Kernel> make_kernel(const FusedGraph& fused, const Region& regio
     case Anchor::Contraction:
       if (auto direct = cpu::make_direct(fused, region)) return direct;
       return cpu::make_contraction(fused, region);
+    case Anchor::Pooling: return cpu::make_pool(fused, region);
     case Anchor::Attention:
       if (auto attention = cpu::make_attention(fused, region)) return attention;
       break;
     case Anchor::Node:
-      if (auto pool = cpu::make_pool(fused, region)) return pool;
       if (auto rng = cpu::make_rng(fused, region)) return rng;
       break;
   }

@@ -23,8 +23,8 @@ std::unique_ptr<Kernel> make_rows(const fuse::Region&);
 // Null where a matrix product does better: for convolutions of few, or large, groups.
 std::unique_ptr<Kernel> make_direct(const fuse::FusedGraph&, const fuse::Region&);
 std::unique_ptr<Kernel> make_contraction(const fuse::FusedGraph&, const fuse::Region&);
-// Null for other ops. `fused` must outlive the kernel of rng.
-std::unique_ptr<Kernel> make_pool(const fuse::FusedGraph& fused, const fuse::Region&);
+std::unique_ptr<Kernel> make_pool(const fuse::FusedGraph&, const fuse::Region&);
+// Null for other ops. `fused` must outlive the kernel.
 std::unique_ptr<Kernel> make_rng(const fuse::FusedGraph& fused, const fuse::Region&);
 // Null when the attention step does not take the node. `fused` must outlive the kernel.
 std::unique_ptr<Kernel> make_attention(const fuse::FusedGraph& fused, const fuse::Region&);

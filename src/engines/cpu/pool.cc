@@ -1,5 +1,5 @@
-// resample and resample_backward. Lanes are neighbouring channels where those lie side by side in memory, else there is
-// one channel at a time and rows run along the last spatial dim.
+// resample and resample_backward, with the pointwise nodes around them. Lanes are neighbouring channels where those lie
+// side by side in memory, else there is one channel at a time and rows run along the last spatial dim.
 //
 // Forward, without Index: the rows of the input that a row of windows covers are joined element by element, and then
 // the elements along the joined row, so that most of the work is whole vectors. Everything else goes window by window.
@@ -14,6 +14,7 @@
 #include "base/numeric_types.h"
 #include "base/thread_pool.h"
 #include "engines/cpu/kernel.h"
+#include "engines/cpu/plane_rows.h"
 
 namespace tilewright::cpu {
 namespace {
@@ -34,7 +35,7 @@ void store(void* m, DataType_t t, int64_t at, int64_t stride, int64_t n, const d
   store_doubles(m, t, at, stride, n, in);
 }
 
-// A tensor [N, C, spatial...] with three spatial dims, missing ones in front.
+// Index, [N, C, spatial...] with three spatial dims, missing ones in front.
 struct Plane {
   ir::TensorId id = ir::kNone;
   DataType_t type = DataType_t::FLOAT;
@@ -48,29 +49,19 @@ struct Range {
 template <class T>
 class Pool : public Kernel {
  public:
-  Pool(const ir::Graph& graph, const ir::Node& node)
-      : pool_(ops::pooling_of(graph, node)), forward_(std::string_view(node.op->name) == "resample") {
+  Pool(const fuse::FusedGraph& fused, const fuse::Region& region, const ir::Node& node)
+      : pool_(ops::pooling_of(fused.graph, node)), forward_(std::string_view(node.op->name) == "resample") {
     const size_t missing = 3 - pool_.rank();
     for (Dims* list : {&pool_.in, &pool_.out, &pool_.window, &pool_.stride}) list->insert(list->begin(), missing, 1);
     for (Dims* list : {&pool_.pre, &pool_.post}) list->insert(list->begin(), missing, 0);
-    const auto plane = [&](const std::vector<ir::TensorId>& list, size_t port) {
-      Plane p;
-      if (port >= list.size() || list[port] == ir::kNone) return p;
-      const ir::Tensor& t = graph.tensor(list[port]);
-      const auto spatial = [&](size_t from_last) {
-        return from_last + 2 < t.dim.size() ? t.stride[t.dim.size() - 1 - from_last] : 0;
-      };
-      p = {list[port], t.storage_type(), t.stride[0], t.stride[1], spatial(2), spatial(1), spatial(0)};
-      return p;
-    };
-    x_ = forward_ ? plane(node.in, 0) : plane(node.in, 1);
-    y_ = forward_ ? plane(node.out, 0) : plane(node.in, 0);
-    index_ = forward_ ? plane(node.out, 1) : plane(node.in, 2);
-    dx_ = forward_ ? Plane{} : plane(node.out, 0);
-    const Dims& dim = graph.tensor(forward_ ? node.in[0] : node.out[0]).dim;
+    x_.prepare(region.operand[forward_ ? 0 : 1]);
+    if (!forward_) dy_.prepare(region.operand[0]);
+    result_.prepare(region.program);
+    index_ = index_of(fused, forward_ ? node.out : node.in, forward_ ? 1 : 2);
+    const Dims& dim = fused.graph.tensor(forward_ ? node.in[0] : node.out[0]).dim;
     batch_ = dim[0], channels_ = dim[1];
-    const Plane& in = forward_ ? x_ : dx_;
-    const bool by_channel = std::abs(in.c) < std::abs(in.w) || pool_.in[2] == 1;
+    const PlaneRows<T>& in = forward_ ? x_ : result_;
+    const bool by_channel = std::abs(in.channel_stride()) < std::abs(in.row_stride()) || pool_.in[2] == 1;
     const int64_t beside = forward_ && index_.id == ir::kNone ? kRowElements / std::max<int64_t>(1, pool_.in[2])
                                                               : kPlaneElements / std::max<int64_t>(1, volume(pool_.in));
     lanes_ =
@@ -108,9 +99,20 @@ class Pool : public Kernel {
                                                                                             PwParams());
   }
 
+  // A tensor that nobody reads is not in memory.
+  static Plane index_of(const fuse::FusedGraph& fused, const std::vector<ir::TensorId>& list, size_t port) {
+    if (port >= list.size() || list[port] == ir::kNone || fused.place[size_t(list[port])].root == ir::kNone) return {};
+    const ir::Tensor& t = fused.graph.tensor(list[port]);
+    const auto spatial = [&](size_t from_last) {
+      return from_last + 2 < t.dim.size() ? t.stride[t.dim.size() - 1 - from_last] : 0;
+    };
+    return {list[port], t.storage_type(), t.stride[0], t.stride[1], spatial(2), spatial(1), spatial(0)};
+  }
+
   // Where a task is: sample, channels, and the row of windows.
   struct Place {
     int64_t n, c, lanes, d, h;
+    typename PlaneRows<T>::Position position(int64_t at_d, int64_t at_h) const { return {n, c, at_d, at_h, 0}; }
   };
   Place place_of(int64_t task) const {
     Place p;
@@ -120,34 +122,43 @@ class Pool : public Kernel {
     p.lanes = std::min(lanes_, channels_ - p.c);
     return p;
   }
-  static int64_t at(const Plane& p, const Place& place, int64_t d, int64_t h) {
-    return place.n * p.n + place.c * p.c + d * p.d + h * p.h;
+
+  // Rows of Index along the last spatial dim, as [count][lanes]: body(offset, stride, lanes, where they are in the
+  // row).
+  template <class Body>
+  void each_index_run(const Place& p, int64_t d, int64_t h, int64_t count, const Body& body) const {
+    const int64_t at = p.n * index_.n + p.c * index_.c + d * index_.d + h * index_.h;
+    if (p.lanes == 1) return body(at, index_.w, count, 0);
+    for (int64_t w = 0; w < count; ++w) body(at + w * index_.w, index_.c, p.lanes, w * p.lanes);
   }
 
-  // Rows along the last spatial dim, as [count][lanes].
-  void load_row(const void* m, const Plane& p, int64_t offset, int64_t count, int64_t lanes, T* to) const {
-    if (lanes == 1) return load(m, p.type, offset, p.w, count, to);
-    if (p.c == 1 && p.w == lanes) return load(m, p.type, offset, 1, count * lanes, to);
-    for (int64_t w = 0; w < count; ++w) load(m, p.type, offset + w * p.w, p.c, lanes, to + w * lanes);
-  }
-  void store_row(void* m, const Plane& p, int64_t offset, int64_t count, int64_t lanes, const T* from) const {
-    if (lanes == 1) return store(m, p.type, offset, p.w, count, from);
-    if (p.c == 1 && p.w == lanes) return store(m, p.type, offset, 1, count * lanes, from);
-    for (int64_t w = 0; w < count; ++w) store(m, p.type, offset + w * p.w, p.c, lanes, from + w * lanes);
+  // The scratch of a task: rows or planes of the input, a and b, and rows of the result.
+  struct Work {
+    typename PlaneRows<T>::Work x, dy, result;
+    T *a, *b, *p, *q;
+  };
+  Work work(const Memory& memory, int64_t a, int64_t b, int64_t out) const {
+    Work w;
+    cut_scratch([&](Cutter& c) {
+      x_.cut(c, w.x), dy_.cut(c, w.dy), result_.cut(c, w.result);
+      w.a = c.template take<T>(a), w.b = c.template take<T>(b);
+      w.p = c.template take<T>(out), w.q = c.template take<T>(out);
+    });
+    x_.start(memory, w.x), dy_.start(memory, w.dy), result_.start(memory, w.result);
+    return w;
   }
 
   void row(const Memory& memory, int64_t task) const {
     const Place p = place_of(task);
     const int64_t width = pool_.in[2], out_width = pool_.out[2], lanes = p.lanes;
-    T *joined, *fresh, *out, *count;
-    cut(width * lanes, out_width * lanes, joined, fresh, out, count);
-    const void* const x = memory.tensor(x_.id);
+    Work work = this->work(memory, width * lanes, width * lanes, out_width * lanes);
+    T *const joined = work.a, *const fresh = work.b, *const out = work.p, *const count = work.q;
     const T empty = pool_.max() ? -std::numeric_limits<T>::infinity() : T(0);
     const Range ds = inside(0, p.d), hs = inside(1, p.h);
     bool first = true;
     for (int64_t d = ds.begin; d < ds.end; ++d)
       for (int64_t h = hs.begin; h < hs.end; ++h, first = false) {
-        load_row(x, x_, at(x_, p, start_of(0, p.d) + d, start_of(1, p.h) + h), width, lanes, first ? joined : fresh);
+        x_.load(work.x, p.position(start_of(0, p.d) + d, start_of(1, p.h) + h), width, lanes, first ? joined : fresh);
         if (!first) join(joined, fresh, width * lanes);
       }
     if (first) std::fill_n(joined, width * lanes, empty);
@@ -169,7 +180,7 @@ class Pool : public Kernel {
     }
     if (!pool_.max())
       lane_ops<T>().pointwise[int(PointwiseMode_t::DIV)](out, out, count, nullptr, out_width * lanes, PwParams());
-    store_row(memory.tensor(y_.id), y_, at(y_, p, p.d, p.h), out_width, lanes, out);
+    result_.store(work.result, p.position(p.d, p.h), out_width, lanes, out);
   }
 
   // One channel: window position by window position, along all windows that have it inside the input.
@@ -225,20 +236,25 @@ class Pool : public Kernel {
 
   void row_with_index(const Memory& memory, int64_t task) const {
     const Place p = place_of(task);
-    const int64_t width = pool_.in[2];
-    const void* const x = memory.tensor(x_.id);
+    const int64_t width = pool_.in[2], height = pool_.in[1], lanes = p.lanes, out_width = pool_.out[2];
+    const Range ds = inside(0, p.d), hs = inside(1, p.h);
+    const int64_t d0 = start_of(0, p.d), h0 = start_of(1, p.h), first = (d0 + ds.begin) * height + h0 + hs.begin;
+    const int64_t rows = std::max<int64_t>(0, (ds.end - ds.begin - 1) * height + hs.end - hs.begin);
+    Work work = this->work(memory, rows * width * lanes, 0, out_width * lanes);
+    for (int64_t d = ds.begin; d < ds.end; ++d)
+      for (int64_t h = hs.begin; h < hs.end; ++h)
+        x_.load(work.x, p.position(d0 + d, h0 + h), width, lanes,
+                work.a + ((d0 + d) * height + h0 + h - first) * width * lanes);
     Best best;
-    T lanes[kLanes];
-    for (int64_t o = 0; o < pool_.out[2]; ++o) {
-      find_best(p.d, p.h, o, p.lanes, best, [&](int64_t q) {
-        const int64_t d = q / width / pool_.in[1], h = q / width % pool_.in[1], w = q % width;
-        load(x, x_.type, at(x_, p, d, h) + w * x_.w, x_.c, p.lanes, lanes);
-        return lanes;
-      });
-      store(memory.tensor(y_.id), y_.type, at(y_, p, p.d, p.h) + o * y_.w, y_.c, p.lanes, best.value);
-      store(memory.tensor(index_.id), index_.type, at(index_, p, p.d, p.h) + o * index_.w, index_.c, p.lanes,
-            best.window);
+    for (int64_t o = 0; o < out_width; ++o) {
+      find_best(p.d, p.h, o, lanes, best, [&](int64_t q) { return work.a + (q - first * width) * lanes; });
+      std::copy_n(best.value, lanes, work.p + o * lanes);
+      std::copy_n(best.window, lanes, work.q + o * lanes);
     }
+    result_.store(work.result, p.position(p.d, p.h), out_width, lanes, work.p);
+    each_index_run(p, p.d, p.h, out_width, [&](int64_t at, int64_t stride, int64_t n, int64_t done) {
+      store(memory.tensor(index_.id), index_.type, at, stride, n, work.q + done);
+    });
   }
 
   // --- backward: the windows of one plane add to the same elements ---------------------------------------------------
@@ -247,21 +263,22 @@ class Pool : public Kernel {
     p.lanes = std::min(lanes_, channels_ - p.c);
     const bool by_index = pool_.max() && index_.id != ir::kNone, by_value = pool_.max() && !by_index;
     const int64_t in = volume(pool_.in), width = pool_.in[2], out_width = pool_.out[2], lanes = p.lanes;
-    T *sum, *x, *g, *position;
-    cut(in * lanes, out_width * lanes, sum, x, g, position);
+    Work work = this->work(memory, in * lanes, by_value ? in * lanes : 0, out_width * lanes);
+    T *const sum = work.a, *const x = work.b, *const g = work.p, *const position = work.q;
     std::fill_n(sum, in * lanes, T(0));
     const auto each_row = [&](const auto& body) {
       for (int64_t d = 0; d < pool_.in[0]; ++d)
         for (int64_t h = 0; h < pool_.in[1]; ++h) body(d, h, (d * pool_.in[1] + h) * width * lanes);
     };
     if (by_value)
-      each_row([&](int64_t d, int64_t h, int64_t to) {
-        load_row(memory.tensor(x_.id), x_, at(x_, p, d, h), width, lanes, x + to);
-      });
+      each_row([&](int64_t d, int64_t h, int64_t to) { x_.load(work.x, p.position(d, h), width, lanes, x + to); });
     for (int64_t d = 0; d < pool_.out[0]; ++d)
       for (int64_t h = 0; h < pool_.out[1]; ++h) {
-        load_row(memory.tensor(y_.id), y_, at(y_, p, d, h), out_width, lanes, g);
-        if (by_index) load_row(memory.tensor(index_.id), index_, at(index_, p, d, h), out_width, lanes, position);
+        dy_.load(work.dy, p.position(d, h), out_width, lanes, g);
+        if (by_index)
+          each_index_run(p, d, h, out_width, [&](int64_t at, int64_t stride, int64_t n, int64_t done) {
+            load(memory.tensor(index_.id), index_.type, at, stride, n, position + done);
+          });
         for (int64_t w = 0; w < out_width; ++w) {
           T* const part = g + w * lanes;
           if (by_value) give_to_largest(d, h, w, lanes, part, x, sum);
@@ -270,7 +287,7 @@ class Pool : public Kernel {
         }
       }
     each_row([&](int64_t d, int64_t h, int64_t from) {
-      store_row(memory.tensor(dx_.id), dx_, at(dx_, p, d, h), width, lanes, sum + from);
+      result_.store(work.result, p.position(d, h), width, lanes, sum + from);
     });
   }
   void give_to_all(int64_t d, int64_t h, int64_t w, int64_t lanes, T* part, T* sum) const {
@@ -294,17 +311,10 @@ class Pool : public Kernel {
       if (best.input[l] >= 0) sum[best.input[l] * lanes + l] += part[l];
   }
 
-  static void cut(int64_t in, int64_t out, T*& a, T*& b, T*& c, T*& d) {
-    const auto pieces = [&](Cutter cutter) {
-      a = cutter.take<T>(in), b = cutter.take<T>(in), c = cutter.take<T>(out), d = cutter.take<T>(out);
-      return cutter.bytes();
-    };
-    pieces(Cutter(thread_scratch(pieces(Cutter(nullptr)))));
-  }
-
   ops::Pooling pool_;
   bool forward_;
-  Plane x_, y_, index_, dx_;  // y_: of DY where it is backward
+  PlaneRows<T> x_, dy_, result_;  // result_: Y or DX
+  Plane index_;
   int64_t batch_ = 0, channels_ = 0, lanes_ = 1, lane_blocks_ = 1;
 };
 
@@ -314,20 +324,12 @@ bool wide(DataType_t t) { return t == DataType_t::DOUBLE || t == DataType_t::INT
 
 std::unique_ptr<Kernel> make_pool(const fuse::FusedGraph& fused, const fuse::Region& region) {
   const ir::Node& node = fused.graph.nodes[size_t(region.heavy)];
-  const std::string_view op = node.op->name;
-  if (op != "resample" && op != "resample_backward") return nullptr;
-  bool in_double = wide(node.compute);
+  bool in_double = wide(node.compute) || region.program.needs_double();
+  for (const fuse::PwProgram& p : region.operand) in_double |= p.needs_double();
   for (const auto* list : {&node.in, &node.out})
-    for (ir::TensorId id : *list) {
-      if (id == ir::kNone) continue;
-      const ir::Tensor& t = fused.graph.tensor(id);
-      if (element_bits(t.storage_type()) < 8 || t.ragged_offset != ir::kNone || t.value || t.role == ir::Role::Scalar ||
-          t.reordering != TensorReordering_t::NONE)
-        return nullptr;
-      in_double |= wide(t.type);
-    }
-  if (in_double) return std::make_unique<Pool<double>>(fused.graph, node);
-  return std::make_unique<Pool<float>>(fused.graph, node);
+    for (ir::TensorId id : *list) in_double |= id != ir::kNone && wide(fused.graph.tensor(id).type);
+  if (in_double) return std::make_unique<Pool<double>>(fused, region, node);
+  return std::make_unique<Pool<float>>(fused, region, node);
 }
 
 }  // namespace tilewright::cpu
