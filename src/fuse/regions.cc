@@ -80,7 +80,10 @@ void decompose_with_origin(const ir::Graph& given, FusedGraph& fused) {
 // Nodes whose results nobody reads.
 void drop_dead(FusedGraph& f) {
   std::vector<bool> wanted(f.graph.tensors.size());
-  for (size_t t = 0; t < wanted.size(); ++t) wanted[t] = f.graph.tensors[t].role == Role::Output;
+  for (size_t t = 0; t < wanted.size(); ++t) {
+    const TensorId root = f.place[t].root;
+    wanted[t] = f.graph.tensors[t].role == Role::Output || (root != kNone && root != TensorId(t));  // a part of one
+  }
   std::vector<Node> nodes;
   std::vector<NodeId> origin;
   for (size_t i = f.graph.nodes.size(); i-- > 0;) {
@@ -91,6 +94,7 @@ void drop_dead(FusedGraph& f) {
     for (TensorId t : n.in)
       if (t != kNone) {
         wanted[size_t(t)] = true;
+        if (f.place[size_t(t)].root != kNone) wanted[size_t(f.place[size_t(t)].root)] = true;
         if (f.graph.tensor(t).ragged_offset != kNone) wanted[size_t(f.graph.tensor(t).ragged_offset)] = true;
       }
     nodes.push_back(std::move(n));
@@ -158,6 +162,7 @@ class ProgramBuilder {
     Instr i;
     i.op = PwOp::Pointwise;
     i.mode = pointwise_mode(n);
+    if (i.mode == PointwiseMode_t::IDENTITY) return named(id, out, value(n.in[0]));
     i.params = pointwise_params(n);
     if (i.mode == PointwiseMode_t::GEN_INDEX) {
       i.op = PwOp::Index;
@@ -216,7 +221,11 @@ class ProgramBuilder {
     i.origin = id;
     i.tensor = out;
     i.type = compute == DataType_t::NOT_SET ? DataType_t::FLOAT : compute;
-    int v = append(p_, i);
+    named(id, out, append(p_, i));
+  }
+
+  // `out` has the value of an instruction.
+  void named(NodeId id, TensorId out, int v) {
     raw_[out] = v;
     const Tensor& t = f_.graph.tensor(out);
     if (is_integer_type(t.type)) {  // whoever reads it sees the rounded value
@@ -370,14 +379,15 @@ std::string region_name(const FusedGraph& f, const ir::Graph& given, const Regio
 FusedGraph fuse(const ir::Graph& given, const FuseOptions& options) {
   FusedGraph f;
   decompose_with_origin(given, f);
-  drop_dead(f);
   f.place.resize(f.graph.tensors.size());
   for (size_t t = 0; t < f.place.size(); ++t) {
     const Role role = f.graph.tensors[t].role;
     if (role == Role::Input || role == Role::Output) f.place[t].root = TensorId(t);
   }
+  drop_dead(f);
   lower_movement(f);
-  fold_views(f);
+  fold_views(f, options.fuse);
+  drop_dead(f);
   std::vector<Cluster> clusters = cluster_nodes(f, options);
   constexpr int kMaxCopies = 16;
   for (int k = 0; options.fuse && k < kMaxCopies && recompute(f, clusters); ++k) clusters = cluster_nodes(f, options);

@@ -121,6 +121,15 @@ Dims layout(const Dims& dim, bool channels_last) {
   return channels_last ? channels_last_strides(dim) : row_major_strides(dim);
 }
 
+TEST(CpuContraction, SideReductionsThatKeepTheSameRows) {
+  for (const Dims& shape : {Dims{6, 7, 20}, Dims{100, 16, 300}}) {
+    IrBuilder b;
+    auto y = b.op("matmul", {b.input({2, shape[0], shape[1]}), b.input({2, shape[1], shape[2]})});
+    for (R mode : {R::MAX, R::AVG, R::AMAX}) b.output(b.reduce(mode, y, {2, shape[0], 1}));
+    check(b);
+  }
+}
+
 TEST(CpuContraction, ConvolutionsOfEveryKind) {
   for (const ConvCase& c : kConvCases)
     for (bool last : {true, false}) {

@@ -263,7 +263,7 @@ void Epilogue<T>::Tile::apply_at(const T* sums, int64_t i, int64_t j, int64_t n)
   run_ops(e_.ops_, frame_);
   const int64_t row = e_.block_ > 1 ? columns_ : n;
   for (size_t s = 0; s < e_.sides_.size(); ++s)
-    for (int64_t done = 0; done < n; done += row, ++i) fold(s, i, j, row, frame_.value[e_.side_[s].value] + done);
+    for (int64_t r = 0; r * row < n; ++r) fold(s, i + r, j, row, frame_.value[e_.side_[s].value] + r * row);
 }
 
 template <class T>
