@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engines/cudnn/numbers.h"
+
 struct cudnnContext;
 struct CUstream_st;
 struct CUgraph_st;
@@ -12,14 +14,11 @@ struct CUgraph_st;
 namespace tilewright::cudnn {
 
 using Handle = cudnnContext*;
-using Descriptor = void*;
+using RawDescriptor = void*;
 using Stream = CUstream_st*;
 using CudaGraph = CUgraph_st*;
 
 enum StatusCode : int { kSuccess = 0 };
-enum DescriptorType : int;
-enum AttributeName : int;
-enum AttributeType : int;
 
 // X(member, exported name, result, arguments): what every cuDNN 9 has.
 #define TW_CUDNN_FUNCTIONS(X) \
@@ -31,21 +30,21 @@ enum AttributeType : int;
   X(destroy, cudnnDestroy, StatusCode, (Handle)) \
   X(set_stream, cudnnSetStream, StatusCode, (Handle, Stream)) \
   X(get_stream, cudnnGetStream, StatusCode, (Handle, Stream*)) \
-  X(backend_create_descriptor, cudnnBackendCreateDescriptor, StatusCode, (DescriptorType, Descriptor*)) \
-  X(backend_destroy_descriptor, cudnnBackendDestroyDescriptor, StatusCode, (Descriptor)) \
-  X(backend_initialize, cudnnBackendInitialize, StatusCode, (Descriptor)) \
-  X(backend_finalize, cudnnBackendFinalize, StatusCode, (Descriptor)) \
+  X(backend_create_descriptor, cudnnBackendCreateDescriptor, StatusCode, (Kind, RawDescriptor*)) \
+  X(backend_destroy_descriptor, cudnnBackendDestroyDescriptor, StatusCode, (RawDescriptor)) \
+  X(backend_initialize, cudnnBackendInitialize, StatusCode, (RawDescriptor)) \
+  X(backend_finalize, cudnnBackendFinalize, StatusCode, (RawDescriptor)) \
   X(backend_set_attribute, cudnnBackendSetAttribute, StatusCode, \
-    (Descriptor, AttributeName, AttributeType, int64_t count, const void* elements)) \
+    (RawDescriptor, Attr, AttrType, int64_t count, const void* elements)) \
   X(backend_get_attribute, cudnnBackendGetAttribute, StatusCode, \
-    (Descriptor, AttributeName, AttributeType, int64_t asked, int64_t * there, void* elements)) \
-  X(backend_execute, cudnnBackendExecute, StatusCode, (Handle, Descriptor plan, Descriptor variant_pack))
+    (RawDescriptor, Attr, AttrType, int64_t asked, int64_t * there, void* elements)) \
+  X(backend_execute, cudnnBackendExecute, StatusCode, (Handle, RawDescriptor plan, RawDescriptor variant_pack))
 
 // What came with a later 9.x; null where it is missing.
 #define TW_CUDNN_LATER_FUNCTIONS(X) \
   X(backend_populate_cuda_graph, cudnnBackendPopulateCudaGraph, StatusCode, \
-    (Handle, Descriptor plan, Descriptor variant_pack, CudaGraph)) \
+    (Handle, RawDescriptor plan, RawDescriptor variant_pack, CudaGraph)) \
   X(backend_update_cuda_graph, cudnnBackendUpdateCudaGraph, StatusCode, \
-    (Handle, Descriptor plan, Descriptor variant_pack, CudaGraph))
+    (Handle, RawDescriptor plan, RawDescriptor variant_pack, CudaGraph))
 
 }  // namespace tilewright::cudnn
