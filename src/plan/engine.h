@@ -120,6 +120,8 @@ class Proposal {
  public:
   virtual ~Proposal() = default;
   virtual std::vector<Candidate> candidates() const = 0;  // best first
+  // The same for a caller who lists these modes only: others may be left out, where they cost a search.
+  virtual std::vector<Candidate> candidates_in(const std::vector<HeurMode_t>&) const { return candidates(); }
   // `cache` (null: none) may keep what other shapes of the graph's class can use again.
   virtual Result<Artifact> compile(const std::string& config, KernelCache* cache) const = 0;
   virtual std::string explain() const = 0;                        // regions and why this shape of launch

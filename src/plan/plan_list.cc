@@ -106,7 +106,7 @@ Status PlanList::create(std::shared_ptr<const ir::Graph> graph, const Target& ta
       rejected_.push_back(std::move(row));
       continue;
     }
-    for (Candidate& c : row.proposal->candidates()) {
+    for (Candidate& c : row.proposal->candidates_in(modes)) {
       PlanRow r = row;
       r.reasons = c.reasons;
       r.candidate = std::move(c);
