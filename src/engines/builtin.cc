@@ -1,5 +1,6 @@
 // The one list of engines, in the order in which they are asked.
 #include "engines/cpu/engine.h"
+#include "engines/host/engine.h"
 #include "engines/onednn/engine.h"
 #include "engines/reference/engine.h"
 #include "plan/engine.h"
@@ -7,7 +8,8 @@
 namespace tilewright {
 
 const std::vector<const Engine*>& all_engines() {
-  static const std::vector<const Engine*> engines = {&cpu_fused_engine(), &onednn_engine(), &reference_engine()};
+  static const std::vector<const Engine*> engines = {&cpu_fused_engine(), &onednn_engine(), &reference_engine(),
+                                                     &host_engine()};
   return engines;
 }
 
