@@ -139,7 +139,8 @@ std::vector<Place> toolkit_places(const Surroundings& s) {
 
 std::vector<Place> given_places(const std::string& path, const std::string& named_by) {
   std::error_code none;
-  if (!fs::is_directory(path, none)) return {{folder_of(path), named_by}};
+  const bool file = fs::exists(path, none) ? !fs::is_directory(path, none) : path.find(".so") != std::string::npos;
+  if (file) return {{folder_of(path), named_by}};
   return without_repetitions({{path, named_by}, {path + "/lib", named_by}, {path + "/lib64", named_by}});
 }
 

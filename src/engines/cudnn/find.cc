@@ -5,16 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
-#include "base/environment.h"
+#include "base/library_search.h"
 #include "base/shared_library.h"
 
 namespace tilewright::cudnn {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kMain = "libcudnn.so.9";
 // In an order in which each finds what it needs among those before it.
@@ -27,11 +24,6 @@ constexpr const char* kParts[] = {
     "libcudnn_engines_runtime_compiled.so.9",
     "libcudnn_engines_precompiled.so.9",
 };
-
-bool is_file(const std::string& path) {
-  std::error_code none;
-  return fs::is_regular_file(path, none);
-}
 
 // Libraries opened together; closed again unless kept.
 class Opened {
@@ -49,19 +41,6 @@ class Opened {
  private:
   std::vector<void*> all_;
 };
-
-// Why a folder without libcudnn.so.9 does not serve.
-std::string what_instead(const std::string& folder) {
-  std::error_code none;
-  if (!fs::is_directory(folder, none)) return "not there";
-  std::vector<std::string> others;
-  for (fs::directory_iterator it(folder, none), end; !none && it != end; it.increment(none))
-    if (const std::string name = it->path().filename().string(); name.rfind("libcudnn.so", 0) == 0)
-      others.push_back(name);
-  if (others.empty()) return fmt::format("no {}", kMain);
-  std::sort(others.begin(), others.end());
-  return fmt::format("has {}, but major version 9 is needed ({})", fmt::join(others, ", "), kMain);
-}
 
 // "9.19.0" where a link leads to libcudnn_ops.so.9.19.0, as packages of Linux distributions have it; else empty.
 std::string version_in_name(const std::string& path) {
@@ -87,11 +66,10 @@ std::string check_files(const std::string& folder) {
 }
 
 // Takes the functions; says what stands in the way.
-std::string take(void* handle, Library& lib, int64_t& version) {
+std::string take(void* handle, int driver, Library& lib, int64_t& version) {
   if (!find_symbol(handle, "cudnnGetVersion", lib.get_version)) return "it has no cudnnGetVersion";
   version = int64_t(lib.get_version());
-  const int64_t major = version >= 90000 ? version / 10000 : version / 1000;
-  if (major != 9) return fmt::format("it is version {} ({}); major version 9 is needed", major, version);
+  if (version / 10000 != 9) return fmt::format("it says that it is version {}; 9.x is needed", version_text(version));
 #define X(MEMBER, NAME, RESULT, ARGUMENTS) \
   if (!find_symbol(handle, #NAME, lib.MEMBER)) return "it has no " #NAME;
   TW_CUDNN_FUNCTIONS(X)
@@ -99,6 +77,10 @@ std::string take(void* handle, Library& lib, int64_t& version) {
 #define X(MEMBER, NAME, RESULT, ARGUMENTS) find_symbol(handle, #NAME, lib.MEMBER);
   TW_CUDNN_LATER_FUNCTIONS(X)
 #undef X
+  const int cuda = int(lib.get_cudart_version());
+  if (driver && cuda / 1000 > driver / 1000)
+    return fmt::format("it is made for CUDA {}, and the driver of this machine is of CUDA {}", cuda / 1000,
+                       driver / 1000);
   return {};
 }
 
@@ -134,16 +116,14 @@ std::string check_versions(const std::vector<void*>& parts) {
 }
 
 std::string check_loaded(const std::string& folder) {
-  for (const char* stem : {"libcudnn.so.9", "libcudnn_"})
-    for (const std::string& path : loaded_libraries(stem))
-      if (real_path(folder_of(path)) != real_path(folder))
-        return fmt::format("mixed: with it this process loaded {}", path);
+  for (const std::string& path : loaded_libraries("libcudnn"))
+    if (path.find(".so.9") != std::string::npos && real_path(folder_of(path)) != real_path(folder))
+      return fmt::format("mixed: with it this process loaded {}", path);
   return {};
 }
 
-// Empty, or why the folder's cuDNN does not serve. Then nothing of it stays open.
-std::string open_folder(const std::string& folder, Found& found) {
-  if (!is_file(folder + "/" + kMain)) return what_instead(folder);
+// Empty, or why the folder's cuDNN does not serve.
+std::string open_with_parts(const std::string& folder, int driver, Found& found) {
   if (std::string problem = check_files(folder); !problem.empty()) return problem;
   Opened opened;
   std::string problem;
@@ -155,105 +135,70 @@ std::string open_folder(const std::string& folder, Found& found) {
   void* main = opened.open(folder + "/" + kMain, problem);
   if (!main) return problem;
   int64_t version = 0;
-  problem = take(main, found.library, version);
+  problem = take(main, driver, found.library, version);
   if (problem.empty()) problem = check_versions(parts);
   if (problem.empty()) problem = check_loaded(folder);
   if (problem.empty()) problem = check_full_names(folder, version_text(version));
   if (!problem.empty()) return problem;
   found.lookup.version = version;
   opened.keep();
-  found.lookup.path = folder + "/" + kMain;
-  found.lookup.library = &found.library;
   return {};
 }
 
-class Search {
- public:
-  Search(const Surroundings& s, Found& found) : surroundings_(s), found_(found), lookup_(found.lookup) {}
-
-  void run(const std::string& api_path) {
-    note_loaded();
-    if (!api_path.empty()) return only(api_path, "the path that the program gave");
-    if (const std::string path = surroundings_.variable(kCudnnPath.name); !path.empty()) {
-      if (path != "off") return only(path, kCudnnPath.name);
-      lookup_.problem = fmt::format("cuDNN is switched off by {}=off", kCudnnPath.name);
-      lookup_.mend = fmt::format("unset {}", kCudnnPath.name);
-      return;
-    }
-    if (const std::string path = surroundings_.variable("CUDNN_PATH"); !path.empty())
-      if (any(given_places(path, "CUDNN_PATH"))) return;
-    if (!loaded_.empty() && any({{loaded_, "loaded by this process before"}})) return;
-    if (any(wheel_places(surroundings_, {"cudnn/lib"})) || any(toolkit_places(surroundings_)) || by_name()) return;
-    none();
-  }
-
- private:
-  void note_loaded() {
-    for (const std::string& path : loaded_libraries("libcudnn"))
-      if (path.rfind(".so.9") != std::string::npos) loaded_ = folder_of(path);
-  }
-
-  bool any(const std::vector<Place>& places) {
-    return std::any_of(places.begin(), places.end(), [this](const Place& p) { return at(p); });
-  }
-
-  // Whether the place serves; notes what is there.
-  bool at(const Place& place) {
+// Of the libraries that cuDNN opens itself, when an engine needs them: opens what it would not find. Empty, or what is
+// nowhere.
+std::string open_companions(const Surroundings& s, const std::string& folder, int cuda_major) {
+  std::vector<Place> places;
+  for (std::string beside : {std::string(), std::string("/../../cublas/lib"), std::string("/../../cuda_nvrtc/lib"),
+                             fmt::format("/../../cu{}/lib", cuda_major)})
+    places.push_back({folder + beside, ""});
+  const size_t found_by_cudnn = places.size();
+  const std::string wheel = fmt::format("cu{}/lib", cuda_major);
+  for (const auto& more : {wheel_places(s, {wheel, "cuda_nvrtc/lib", "cublas/lib"}), toolkit_places(s)})
+    places.insert(places.end(), more.begin(), more.end());
+  std::vector<std::string> missing;
+  for (const char* stem : {"libnvrtc.so", "libcublasLt.so"}) {
+    const std::string name = fmt::format("{}.{}", stem, cuda_major);
+    const auto at = std::find_if(places.begin(), places.end(), [&](auto& p) { return is_file(p.folder + "/" + name); });
     std::string problem;
-    if (!loaded_.empty() && real_path(loaded_) != real_path(place.folder))
-      problem = is_file(place.folder + "/" + kMain)
-                    ? fmt::format("not opened: this process has loaded cuDNN from {}, and copies must not mix", loaded_)
-                    : what_instead(place.folder);
-    else problem = open_folder(place.folder, found_);
-    if (!problem.empty()) note_loaded();  // parts of cuDNN cannot be unloaded, so that no other copy may follow
-    const std::string text = problem.empty() ? fmt::format("cuDNN {}", version_text(lookup_.version)) : problem;
-    lookup_.tried.push_back(fmt::format("{} ({}): {}", place.folder, place.named_by, text));
-    // The nearest to what is wanted: a copy that cannot serve, not a folder without any.
-    if (!problem.empty() && is_file(place.folder + "/" + kMain) && nearest_.empty()) nearest_ = lookup_.tried.back();
-    if (!problem.empty() && problem.rfind("has libcudnn", 0) == 0 && other_.empty()) other_ = lookup_.tried.back();
-    return problem.empty();
+    if (!loaded_libraries(name).empty() || size_t(at - places.begin()) < found_by_cudnn) continue;
+    if (open_library(name, problem)) continue;
+    if (at == places.end() || !open_library(at->folder + "/" + name, problem)) missing.push_back(name);
   }
-
-  // What a person asked for: that or nothing.
-  void only(const std::string& path, const std::string& named_by) {
-    if (any(given_places(path, named_by))) return;
-    lookup_.problem = fmt::format("no usable cuDNN 9 where {} says: {}", named_by,
-                                  nearest_.empty() ? other_.empty() ? lookup_.tried[0] : other_ : nearest_);
-    lookup_.mend = fmt::format(
-        "{} should name libcudnn.so.9 or its folder, with the libraries of one cuDNN 9; "
-        "or leave it out, and {}",
-        named_by, kInstall);
-  }
-
-  // What the system's loader finds, in LD_LIBRARY_PATH or its cache.
-  bool by_name() {
-    std::string problem;
-    Opened opened;
-    void* library = loaded_.empty() ? opened.open(kMain, problem) : nullptr;
-    if (library) return at({folder_of(path_of_library(library)), "the system's loader"});
-    if (!problem.empty()) lookup_.tried.push_back(fmt::format("the system's loader: {}", problem));
-    return false;
-  }
-
-  void none() {
-    const std::string& best = nearest_.empty() ? other_ : nearest_;
-    lookup_.problem = best.empty() ? fmt::format(
-                                         "cuDNN 9 is not on this machine ({} places looked at; `tilewright "
-                                         "doctor` lists them)",
-                                         lookup_.tried.size())
-                                   : fmt::format("no usable cuDNN 9; the nearest: {}", best);
-    lookup_.mend = kInstall;
-  }
-
-  const Surroundings& surroundings_;
-  Found& found_;
-  Lookup& lookup_;
-  std::string loaded_;           // folder of a cuDNN 9 that this process has loaded already
-  std::string nearest_, other_;  // entries of `tried`: with the right name, with another version
-};
+  return missing.empty() ? "" : fmt::format("{}", fmt::join(missing, ", "));
+}
 
 }  // namespace
 
-void find(const Surroundings& s, const std::string& path, Found& found) { Search(s, found).run(path); }
+void find(const Surroundings& s, const std::string& path, int driver, Found& found) {
+  LibrarySearch wanted;
+  wanted.title = "cuDNN 9";
+  wanted.variable = kCudnnPath;
+  wanted.other_variable = "CUDNN_PATH";
+  wanted.given_path = path;
+  wanted.stem = "libcudnn";
+  wanted.names = {kMain};
+  wanted.wheel_folders = {"cudnn/lib"};
+  wanted.install = driver ? fmt::format("pip install nvidia-cudnn-cu{}", std::min(driver / 1000, 13)) : kInstall;
+  wanted.one_copy = true;
+  wanted.open = [&found, driver](const std::string& file, std::string& version) {
+    std::string problem = open_with_parts(folder_of(file), driver, found);
+    version = version_text(found.lookup.version);
+    return problem;
+  };
+  LibrarySearchResult result = search_library(s, wanted);
+  Lookup& lookup = found.lookup;
+  lookup.path = result.path, lookup.problem = result.problem, lookup.mend = result.mend;
+  lookup.tried = std::move(result.tried);
+  if (!result.found) return;
+  lookup.library = &found.library;
+  const int cuda_major = int(found.library.get_cudart_version() / 1000);
+  if (const auto missing = open_companions(s, folder_of(lookup.path), cuda_major); !missing.empty()) {
+    lookup.warning =
+        fmt::format("{} of CUDA {} not found: cuDNN's engines that need it will refuse", missing, cuda_major);
+    lookup.mend = cuda_major >= 13 ? "pip install nvidia-cuda-nvrtc nvidia-cublas"
+                                   : fmt::format("pip install nvidia-cuda-nvrtc-cu{0} nvidia-cublas-cu{0}", cuda_major);
+  }
+}
 
 }  // namespace tilewright::cudnn

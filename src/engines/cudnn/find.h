@@ -12,7 +12,8 @@ struct Found {
   Lookup lookup;
   Library library;
 };
-// `path`: what the program gave to set_path, or empty.
-void find(const Surroundings&, const std::string& path, Found&);
+// `path`: what the program gave to set_path, or empty. `driver`: the CUDA version of this machine's driver, as 13000;
+// 0: there is none.
+void find(const Surroundings&, const std::string& path, int driver, Found&);
 
 }  // namespace tilewright::cudnn

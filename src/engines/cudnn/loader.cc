@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/result.h"
+#include "device/cuda/nvrtc.h"
 #include "engines/cudnn/find.h"
 
 namespace tilewright::cudnn {
@@ -25,7 +26,7 @@ const Lookup& found() {
     std::lock_guard lock(g_mutex);
     g_searched = true;
     auto* f = new Found;
-    find(Surroundings::of_this_process(), g_path, *f);
+    find(Surroundings::of_this_process(), g_path, cuda::driver_version(), *f);
     return f;
   }();
   return once->lookup;

@@ -20,7 +20,8 @@ struct Lookup {
   const Library* library = nullptr;  // null: `problem` says why
   std::string path;                  // of the libcudnn.so.9 that serves
   std::string problem;               // one line
-  std::string mend;                  // the one command that would mend it
+  std::string warning;               // one line: what some engines of the library will lack; mostly empty
+  std::string mend;                  // the one command that would mend the one or the other
   int64_t version = 0;               // 91900: 9.19.0
   std::vector<std::string> tried;    // every place looked at, in order, and what was there
 
