@@ -95,7 +95,7 @@ std::vector<Python> pythons(const Surroundings& s) {
     if (const std::string path = on_path(s, name); !path.empty()) all.push_back(python_at(s, path, "PATH's"));
   std::string user = s.variable("PYTHONUSERBASE");
   if (user.empty() && !s.variable("HOME").empty()) user = s.variable("HOME") + "/.local";
-  all.push_back({"the user's Python packages", {}});
+  all.push_back({"the user's Python", {}});
   add_sites(user, all.back().sites);
   return all;
 }

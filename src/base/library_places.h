@@ -12,6 +12,7 @@ struct Surroundings {
   std::function<std::string(const char*)> variable;  // an environment variable; empty: not set
   std::string program;                               // as this process was called
   std::string root;                                  // before the system's absolute paths
+  bool has_loader = true;                            // the system's loader may be asked for a name
 
   static Surroundings of_this_process();
 };

@@ -94,7 +94,7 @@ class Search {
 
   // In LD_LIBRARY_PATH or the loader's cache.
   bool by_name() {
-    if (wanted_.one_copy && !loaded_.empty()) return false;
+    if (!surroundings_.has_loader || (wanted_.one_copy && !loaded_.empty())) return false;
     for (const std::string& name : wanted_.names) {
       std::string problem;
       void* library = open_library(name, problem);
@@ -120,11 +120,10 @@ class Search {
     result_.mend += fmt::format(" {} or its folder", wanted_.names[0]);
   }
   void nowhere() {
-    result_.problem = nearest_.empty() ? fmt::format(
-                                             "{} is not on this machine ({} places looked at; `tilewright doctor` "
-                                             "lists them)",
-                                             wanted_.title, result_.tried.size())
-                                       : fmt::format("no usable {}; the nearest: {}", wanted_.title, nearest_);
+    if (nearest_rank_ > 0) result_.problem = fmt::format("no usable {}; the nearest: {}", wanted_.title, nearest_);
+    else
+      result_.problem = fmt::format("{} is not on this machine ({} places looked at; `tilewright doctor` lists them)",
+                                    wanted_.title, result_.tried.size());
     result_.mend = wanted_.install;
   }
 

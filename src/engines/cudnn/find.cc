@@ -1,10 +1,13 @@
 #include "engines/cudnn/find.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
+#include <fstream>
 #include <map>
 
 #include "base/library_search.h"
@@ -50,15 +53,31 @@ std::string version_in_name(const std::string& path) {
   return version.find('.') == std::string::npos ? "" : version;
 }
 
-// Empty, or what of the folder's files is missing or of another version.
+// Whether the file is a library up to its end, where ELF files have the table of their sections.
+bool is_whole(const std::string& path) {
+  Elf64_Ehdr header = {};
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return false;
+  file.seekg(0, std::ios::end);
+  return std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
+         header.e_shoff + size_t(header.e_shnum) * header.e_shentsize <= size_t(file.tellg());
+}
+
+// Empty, or what is wrong with the folder's files. Told before anything is opened, because cuDNN's graph library cannot
+// be unloaded.
 std::string check_files(const std::string& folder) {
-  std::vector<std::string> missing;
+  std::vector<std::string> missing, damaged;
   std::map<std::string, std::vector<std::string>> by_version;
-  for (const char* part : kParts)
-    if (!is_file(folder + "/" + part)) missing.push_back(part);
-    else if (auto v = version_in_name(folder + "/" + part); !v.empty()) by_version[v].push_back(part);
+  std::vector<std::string> names(std::begin(kParts), std::end(kParts));
+  names.push_back(kMain);
+  for (const std::string& name : names) {
+    const std::string path = folder + "/" + name;
+    if (!is_file(path)) missing.push_back(name);
+    else if (!is_whole(path)) damaged.push_back(name);
+    if (const std::string v = version_in_name(path); !v.empty()) by_version[v].push_back(name);
+  }
   if (!missing.empty()) return fmt::format("incomplete: it lacks {}", fmt::join(missing, ", "));
-  if (auto v = version_in_name(folder + "/" + kMain); !v.empty()) by_version[v].push_back(kMain);
+  if (!damaged.empty()) return fmt::format("damaged, cut short or no library: {}", fmt::join(damaged, ", "));
   if (by_version.size() < 2) return {};
   std::string text = "mixed versions:";
   for (const auto& [version, names] : by_version) text += fmt::format(" {} ({})", version, fmt::join(names, ", "));
@@ -66,10 +85,7 @@ std::string check_files(const std::string& folder) {
 }
 
 // Takes the functions; says what stands in the way.
-std::string take(void* handle, int driver, Library& lib, int64_t& version) {
-  if (!find_symbol(handle, "cudnnGetVersion", lib.get_version)) return "it has no cudnnGetVersion";
-  version = int64_t(lib.get_version());
-  if (version / 10000 != 9) return fmt::format("it says that it is version {}; 9.x is needed", version_text(version));
+std::string take(void* handle, int driver, Library& lib) {
 #define X(MEMBER, NAME, RESULT, ARGUMENTS) \
   if (!find_symbol(handle, #NAME, lib.MEMBER)) return "it has no " #NAME;
   TW_CUDNN_FUNCTIONS(X)
@@ -103,14 +119,20 @@ std::string check_full_names(const std::string& folder, const std::string& versi
   return {};
 }
 
-// Each of cuDNN's libraries tells whether it is of the same version as the graph library.
-std::string check_versions(const std::vector<void*>& parts) {
+// Takes the version from the graph library, and asks the others whether theirs is the same.
+std::string check_versions(const std::vector<void*>& parts, int64_t& version) {
+  size_t (*get_version)() = nullptr;
+  if (!find_symbol(parts[0], "cudnnGetVersion", get_version))
+    return fmt::format("{} has no cudnnGetVersion", kParts[0]);
+  version = int64_t(get_version());
+  if (version / 10000 != 9) return fmt::format("it says that it is version {}; 9.x is needed", version_text(version));
   for (void* part : parts)
     for (const char* name :
          {"cudnnGraphVersionCheck", "cudnnOpsVersionCheck", "cudnnCnnVersionCheck", "cudnnAdvVersionCheck"}) {
       StatusCode (*check)() = nullptr;
       if (find_symbol(part, name, check) && check() != kSuccess)
-        return fmt::format("mixed versions: {} is of another version than the others", name_of(path_of_library(part)));
+        return fmt::format("mixed versions: {} is not of version {}, as the others", name_of(path_of_library(part)),
+                           version_text(version));
     }
   return {};
 }
@@ -132,11 +154,12 @@ std::string open_with_parts(const std::string& folder, int driver, Found& found)
     parts.push_back(opened.open(folder + "/" + part, problem));
     if (!parts.back()) return problem;
   }
+  int64_t version = 0;
+  problem = check_versions(parts, version);
+  if (!problem.empty()) return problem;
   void* main = opened.open(folder + "/" + kMain, problem);
   if (!main) return problem;
-  int64_t version = 0;
-  problem = take(main, driver, found.library, version);
-  if (problem.empty()) problem = check_versions(parts);
+  problem = take(main, driver, found.library);
   if (problem.empty()) problem = check_loaded(folder);
   if (problem.empty()) problem = check_full_names(folder, version_text(version));
   if (!problem.empty()) return problem;
@@ -162,7 +185,7 @@ std::string open_companions(const Surroundings& s, const std::string& folder, in
     const auto at = std::find_if(places.begin(), places.end(), [&](auto& p) { return is_file(p.folder + "/" + name); });
     std::string problem;
     if (!loaded_libraries(name).empty() || size_t(at - places.begin()) < found_by_cudnn) continue;
-    if (open_library(name, problem)) continue;
+    if (s.has_loader && open_library(name, problem)) continue;
     if (at == places.end() || !open_library(at->folder + "/" + name, problem)) missing.push_back(name);
   }
   return missing.empty() ? "" : fmt::format("{}", fmt::join(missing, ", "));
