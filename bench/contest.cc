@@ -6,55 +6,23 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
 
-#include "base/hash.h"
 #include "base/thread_pool.h"
 #include "engines/onednn/lower.h"
 #include "frontend/builder.h"
 #include "ops/reference.h"
-#include "plan/harness_fill.h"
 
 namespace tilewright::bench {
 namespace {
-
-std::string memory_name(const ir::Tensor& t) { return t.name.substr(0, t.name.find(' ')); }
-
-double available_bytes() {
-  std::ifstream in("/proc/meminfo");
-  for (std::string line; std::getline(in, line);)
-    if (line.rfind("MemAvailable:", 0) == 0) return std::stod(line.substr(13)) * 1024;
-  return 1e9;
-}
 
 double status_bytes(const char* key) {
   std::ifstream in("/proc/self/status");
   for (std::string line; std::getline(in, line);)
     if (line.rfind(key, 0) == 0) return std::stod(line.substr(std::strlen(key) + 1)) * 1024;
   return 0;
-}
-
-// Values repeat after about a million elements: random enough, and quick to make.
-void fill_tensor(const ir::Graph& graph, ir::TensorId id, const Tensors::Fill& fill, void* memory) {
-  const ir::Tensor& t = graph.tensor(id);
-  const FillRange range = fill_range(graph, id);
-  const std::string name = memory_name(t);
-  const uint64_t stream = hash_bytes(name.data(), name.size(), 7);
-  const int64_t count = storage_elements(t.view()), period = (1 << 20) + 7;
-  parallel_for((count + 4095) / 4096, [&](int64_t block) {
-    for (int64_t i = block * 4096; i < std::min(count, (block + 1) * 4096); ++i) {
-      float value = i < period ? float(fill_value(range, stream, uint64_t(i))) : 0;
-      if (fill) fill(name, i, value);
-      if (i < period || value != 0 || name == "mask") store_element(memory, t.storage_type(), i, value);
-    }
-  });
-  const size_t size = size_t(element_bits(t.storage_type()) / 8);
-  if (name != "mask")
-    for (int64_t i = period; i < count; i += period)
-      std::memcpy(static_cast<char*>(memory) + size_t(i) * size, memory, size_t(std::min(period, count - i)) * size);
 }
 
 // Copies with stores that go around the cache.
@@ -70,90 +38,6 @@ void stream_copy(char* to, const char* from, size_t bytes) {
 #endif
 }
 
-std::unique_ptr<char, void (*)(void*)> allocate(size_t bytes) {
-  bytes = (bytes + 4095) / 4096 * 4096;
-  return {static_cast<char*>(std::aligned_alloc(4096, bytes)), std::free};
-}
-
-}  // namespace
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + long(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
-double last_level_cache_bytes() {
-  double largest = 1 << 20;
-  for (int index = 0; index < 8; ++index) {
-    std::ifstream in("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
-    double size = 0;
-    char unit = 0;
-    if (in >> size >> unit) largest = std::max(largest, size * (unit == 'M' ? 1 << 20 : 1 << 10));
-  }
-  return largest;
-}
-
-double bytes_of(const ir::Graph& g) {
-  double bytes = 0;
-  for (const ir::Tensor& t : g.tensors)
-    if (t.bound_by_caller()) bytes += double(t.storage_bytes());
-  return bytes;
-}
-
-int Tensors::sets_for(double bytes) {
-  // A virtual machine may hide how large the cache is.
-  const double past = std::max(2 * last_level_cache_bytes(), 256e6);
-  const double wanted = past / bytes + 1, fits = available_bytes() / 5 / bytes;
-  return int(std::clamp(std::min(wanted, fits), 2.0, 8.0));
-}
-
-void Tensors::add(const ir::Graph& g) {
-  for (size_t id = 0; id < g.tensors.size(); ++id) {
-    const ir::Tensor& t = g.tensors[id];
-    if (!t.bound_by_caller()) continue;
-    auto [it, fresh] = buffers_.try_emplace(memory_name(t));
-    if (!fresh) continue;
-    it->second.bytes = size_t(t.storage_bytes());
-    // Constants stay where they are.
-    for (int s = 0; s < (t.constant ? 1 : sets_); ++s) it->second.set.push_back(allocate(it->second.bytes));
-    char* first = it->second.set[0].get();
-    if (t.role == ir::Role::Output) std::memset(first, 0xff, it->second.bytes);
-    else fill_tensor(g, ir::TensorId(id), fill_, first);
-  }
-}
-
-void Tensors::spread() {
-  for (auto& [name, buffer] : buffers_)
-    for (size_t s = 1; s < buffer.set.size(); ++s) std::memcpy(buffer.set[s].get(), buffer.set[0].get(), buffer.bytes);
-}
-
-void Tensors::poison(const ir::Graph& g) {
-  for (const ir::Tensor& t : g.tensors)
-    if (t.role == ir::Role::Output) std::memset(at(memory_name(t), 0), 0xff, size_t(t.storage_bytes()));
-}
-
-void* Tensors::at(const std::string& name, int set) const {
-  auto it = buffers_.find(name);
-  return it == buffers_.end() ? nullptr : it->second.set[size_t(set) % it->second.set.size()].get();
-}
-
-Bindings Tensors::bindings(const ir::Graph& g, int set) const {
-  Bindings b(g.tensors.size(), nullptr);
-  for (size_t id = 0; id < g.tensors.size(); ++id)
-    if (g.tensors[id].bound_by_caller()) b[id] = at(memory_name(g.tensors[id]), set);
-  return b;
-}
-
-std::unordered_map<int64_t, void*> Tensors::pack(const ir::Graph& g, int set) const {
-  std::unordered_map<int64_t, void*> pack;
-  for (const ir::Tensor& t : g.tensors)
-    if (t.bound_by_caller()) pack[t.uid] = at(memory_name(t), set);
-  return pack;
-}
-
-namespace {
-
 // Our plans, ranked. The slow reference engine is not among them.
 Status add_plans(GraphPtr graph, const std::shared_ptr<Tensors>& tensors, std::vector<Contestant>& list) {
   TW_RETURN_IF_BAD(graph->build({HeurMode_t::A}, BuildPlanPolicy_t::ALL));
@@ -165,7 +49,7 @@ Status add_plans(GraphPtr graph, const std::shared_ptr<Tensors>& tensors, std::v
   for (int s = 0; s < tensors->sets(); ++s) packs->push_back(tensors->pack(*ir, s));
   for (const PlanInfo& p : graph->plans()) {
     if (p.state != PlanState::Built) continue;
-    std::shared_ptr<char> workspace = allocate(size_t(p.workspace_bytes) + 64);
+    std::shared_ptr<char> workspace = allocate_pages(size_t(p.workspace_bytes) + 64);
     Contestant c;
     c.name = p.name, c.engine = p.engine, c.rank = p.index, c.workspace_bytes = p.workspace_bytes;
     c.graph = ir, c.tensors = tensors;
@@ -203,7 +87,7 @@ Result<Contestant> make_onednn(GraphPtr graph, const std::shared_ptr<Tensors>& t
       c.name += fmt::format(" {}[{}]", launch.name, launch.implementation);
     std::shared_ptr<Executable> executable = onednn::make_executable(*ir, std::move(program), thread_count());
     if (!executable) continue;
-    std::shared_ptr<char> workspace = allocate(size_t(executable->workspace_bytes()) + 64);
+    std::shared_ptr<char> workspace = allocate_pages(size_t(executable->workspace_bytes()) + 64);
     std::vector<Bindings> bindings;
     for (int s = 0; s < tensors->sets(); ++s) bindings.push_back(tensors->bindings(*ir, s));
     c.workspace_bytes = executable->workspace_bytes();
@@ -233,7 +117,7 @@ Contestant make_copy(double bytes) {
   const int sets = Tensors::sets_for(double(half) * 2);
   std::vector<std::shared_ptr<char>> memory;
   for (int s = 0; s < 2 * sets; ++s) {
-    memory.push_back(allocate(half));
+    memory.push_back(allocate_pages(half));
     std::memset(memory.back().get(), s, half);
   }
   Contestant c;
