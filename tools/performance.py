@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Renders docs/performance.md from docs/performance/cpu.json, which `./dev bench cpu --publish` writes."""
+"""Renders docs/performance.md from docs/performance/cpu.json and h200.json, which `./dev bench cpu --publish` and
+`./dev bench gpu --publish` write, and from the notes beside them, which are written by hand."""
 
 import json
 import pathlib
@@ -49,6 +50,8 @@ def render(data, notes=""):
     lines = [
         "# Performance",
         "",
+        "## On a CPU",
+        "",
         "Measured by `./dev bench cpu --publish`, which rewrites this page; `./dev bench cpu --help` says how.",
         "",
         f"{m['cpu']}, {m['target']}, {m['threads']} threads, last-level cache {m['last_level_cache_bytes'] >> 20} MiB; "
@@ -71,13 +74,90 @@ def render(data, notes=""):
     return "\n".join(lines)
 
 
+def microseconds(ms):
+    return "" if ms <= 0 else f"{ms * 1e3:.2f} us" if ms < 1 else f"{ms:.3f} ms"
+
+
+def rate(r):
+    tera = r["rate"] / 1e12
+    # What takes no flops and moves no bytes, such as a call, has no rate.
+    return "" if tera <= 0 else f"{tera:.0f} TFLOP/s" if r["rate_unit"] == "FLOP/s" else f"{tera:.2f} TB/s"
+
+
+def gpu_row_text(r, peers):
+    cells = [r["row"], r["engine"], microseconds(r["plan0_ms"]), microseconds(r["best_ms"]), rate(r),
+             f"{100 * r['copy_ms'] / r['best_ms']:.0f} %" if r["copy_ms"] and r["best_ms"] else "",
+             number(r["ratio_to_cudnn_best"]), str(r["plans"] or "")]
+    for name in peers:
+        peer = r.get("peers", {}).get(name, {})
+        cells += [microseconds(peer.get("ms", 0)), number(peer.get("ratio", 0))]
+    refused = r.get("note", "") if not r["plan"] else ""
+    wrong = r["error"] or refused
+    verdict = "wrong" if r["error"] else "refused" if refused else "" if not r["target"] else "yes" if r["ok"] else "**no**"
+    return "| " + " | ".join([*cells, verdict, f"`{r['plan']}`" if r["plan"] else "see below" if wrong else ""]) + " |"
+
+
+def gpu_remarks(rows):
+    for r in rows:
+        which = f"`{r['row']}` ({r['engine']})" if r["engine"] else f"`{r['row']}`"
+        if r["error"]:
+            yield f"* {which}: {r['error']}"
+        elif not r["plan"]:
+            yield f"* {which}: {r.get('note', '')}"
+        elif r["target"] and not r["ok"]:
+            # The first peer is the one that the row is held to.
+            name, peer = next(iter(r["peers"].items()))
+            parts = [f"{peer['ratio']:.2f} of {r['target']:.2f} of the speed of {name}"]
+            if peer.get("plans", 0) > r["plans"]:
+                parts.append(f"{r['plans']} plans of {peer['plans']}")
+            if peer.get("plan0_ms", 0) and r["plan0_ms"] * r["target"] > peer["plan0_ms"]:
+                parts.append(f"plan 0 takes {microseconds(r['plan0_ms'])} where theirs takes {microseconds(peer['plan0_ms'])}")
+            yield f"* {which}: {', '.join(parts)}"
+
+
+def render_gpu(data, notes=""):
+    rows, peers = data["rows"], data["peers"]
+    clocks = data["clocks"]
+    titles = "".join(f" {name} | its ratio |" for name in peers)
+    lines = [
+        "## On a GPU",
+        "",
+        f"Measured by `{data['command']}`; `./dev bench gpu --publish` rewrites this section, `./dev bench gpu --help` "
+        "says how.",
+        "",
+        f"{data['gpu']}, {data['target']}, clocks up to {clocks['sm_mhz']:.0f} and {clocks['memory_mhz']:.0f} MHz; driver "
+        f"{data['driver']}, cuDNN {data['cudnn'] or 'not there'}, Tilewright {data['tilewright']}; {data['date']}. A large "
+        f"copy reaches {data['copy_bandwidth'] / 1e12:.2f} TB/s (read and written), a large BFLOAT16 matmul "
+        f"{data['matmul_rate'] / 1e12:.0f} TFLOP/s.",
+        "",
+        "A line per row and engine: \"plan 0\" is the engine's first plan, \"best\" the fastest of its plans, all of which "
+        "were built, checked on samples of their outputs and timed; \"copy\" the time of copying as many bytes over the "
+        "best time; \"to cuDNN\" the time of cuDNN's best plan over this engine's. Inputs and outputs rotate past the L2; "
+        "BFLOAT16 where the row says nothing else.",
+        "",
+        f"| row | engine | plan 0 | best | rate | copy | to cuDNN | plans |{titles} reached | best plan |",
+        "|---|---|---:|---:|---:|---:|---:|---:|" + "---:|---:|" * len(peers) + "---|---|",
+        *(gpu_row_text(r, peers) for r in rows),
+        "",
+    ]
+    remarks = list(gpu_remarks(rows))
+    lines += ["What is wrong, refused or short of its target:", "", *remarks, ""] if remarks else ["Every row is right.", ""]
+    if notes:
+        lines.append(notes)
+    return "\n".join(lines)
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
-    source = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else root / "docs" / "performance" / "cpu.json"
-    page = root / "docs" / "performance.md"
-    notes = source.with_name(source.stem + "-notes.md")  # written by hand: why rows are short
-    page.write_text(render(json.loads(source.read_text()), notes.read_text() if notes.exists() else ""))
-    print(f"wrote {page.relative_to(root)}")
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else root / "docs" / "performance"
+    page = folder.with_suffix(".md")
+    text = []
+    for figures, notes, section in [("cpu.json", "cpu-notes.md", render), ("h200.json", "gpu-notes.md", render_gpu)]:
+        if (folder / figures).exists():
+            written = folder / notes  # by hand: why rows are short
+            text.append(section(json.loads((folder / figures).read_text()), written.read_text() if written.exists() else ""))
+    page.write_text("\n".join(text))
+    print(f"wrote {page.name}")
 
 
 if __name__ == "__main__":
