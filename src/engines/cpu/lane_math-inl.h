@@ -174,6 +174,33 @@ HWY_INLINE Floats softplus(Floats x) {
   return where(gt(x, Floats()), x + rest, where(ge(Floats(), x), rest, x));
 }
 
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+// Polynomials around n / 4, n of 0 to 15, with coefficients looked up by n. The last one reaches 1.
+HWY_INLINE Floats erf(Floats x) {
+  HWY_ALIGN static constexpr float kTable[6][16] = {
+      {0, 0.2763264, 0.5204999, 0.71115565, 0.8427008, 0.92290014, 0.96610516, 0.9866717, 0.9953223, 0.9985373,
+       0.999593, 0.9998994, 0.9999779, 0.9999957, 0.9999993, 0.99999994},
+      {1.1283792, 1.0600141, 0.8787826, 0.64293104, 0.4151075, 0.23652112, 0.11893029, 0.052774996, 0.020666985,
+       0.007142319, 0.0021782843, 0.00058627734, 0.0001392531, 2.9189046e-05, 5.3994336e-06, 8.814342e-07},
+      {1.9726127e-07, -0.264998, -0.43938446, -0.48219463, -0.4151081, -0.2956543, -0.17839809, -0.09235748,
+       -0.04133404, -0.016069822, -0.005445327, -0.0016120345, -0.00041765737, -9.482789e-05, -1.888721e-05,
+       -3.3026893e-06},
+      {-0.37613848, -0.30916858, -0.1464645, 0.026786275, 0.13836709, 0.16753529, 0.13875265, 0.09015811, 0.04822343,
+       0.021724647, 0.008350016, 0.0027603002, 0.0007890469, 0.00019578628, 4.228747e-05, 7.967362e-06},
+      {0.0002445322, 0.12603486, 0.18191098, 0.15005809, 0.06929073, -0.0056624976, -0.044146877, -0.04789184,
+       -0.03443356, -0.019151043, -0.008687857, -0.0032969937, -0.0010617512, -0.00029277944, -6.955409e-05,
+       -1.4297547e-05},
+      {0.11114099, 0.079675354, 0.007448983, -0.052812286, -0.06883017, -0.047095694, -0.014976748, 0.006482728,
+       0.013009878, 0.010641813, 0.0061299577, 0.0027709205, 0.001025707, 0.0003177921, 8.34865e-05, 1.8754949e-05}};
+  const D d;
+  const Floats a = clamp(abs(x), 0, 3.87), n = shifted(a, 4), r = fnma(whole(n), Floats(0.25), a);
+  const auto index = hn::IndicesFromVec(d, hn::And(bits_of(n).v, hn::Set(DI(), 15)));
+  const auto coefficient = [&](int k) HWY_ATTR { return Floats(hn::TableLookupLanes(hn::Load(d, kTable[k]), index)); };
+  Floats p = coefficient(5);
+  for (int k = 4; k >= 0; --k) p = fma(p, r, coefficient(k));
+  return with_sign_of(p, x);
+}
+#else
 // A polynomial in x^2 near 0, one in the exponent of 1 - e^-g beyond.
 HWY_INLINE Floats erf(Floats x) {
   const Floats s = x * x, a = abs(x), t = clamp(a, 0, 4);
@@ -184,6 +211,7 @@ HWY_INLINE Floats erf(Floats x) {
   const Floats far = with_sign_of(Floats(1) - exp(-g), x);
   return where(gt(Floats(1), a), near, where(eq(x, x), far, x));
 }
+#endif
 
 HWY_INLINE Floats gelu_tanh_derivative(Floats x) {
   const Floats t = tanh(Floats(0.797884561) * fma(Floats(0.044715) * x, x * x, x));
