@@ -16,7 +16,20 @@ std::string trimmed(std::string s) {
 
 }  // namespace
 
-std::string condense(const std::string& pages) { return trimmed(pages).substr(0, 300); }
+std::string condense(const std::string& pages) {
+  constexpr size_t kMost = 240;
+  std::string text = pages;
+  if (const size_t reason = pages.find("Reason: "); reason != pages.npos) {
+    text = pages.substr(reason + 8, pages.find('
+', reason) - reason - 8);
+    const size_t line = pages.rfind('
+', reason) + 1;  // "Warning: CUDNN_STATUS_NOT_SUPPORTED_SHAPE; Reason: ..."
+    const size_t status = pages.find("CUDNN_STATUS_", line);
+    if (status < reason) text = pages.substr(status + 13, pages.find(';', status) - status - 13) + ": " + text;
+  }
+  text = trimmed(text);
+  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+}
 
 std::string failure_text(StatusCode code) {
   const char* name = library().get_error_string(code);
@@ -25,7 +38,7 @@ std::string failure_text(StatusCode code) {
   std::vector<char> pages(16384, '\0');
   library().get_last_error_string(pages.data(), pages.size() - 1);
   const std::string why = condense(pages.data());
-  return why.empty() ? text : fmt::format("{}: {}", text, why);
+  return why.empty() ? text : why.rfind(text, 0) == 0 ? why : fmt::format("{}: {}", text, why);
 }
 
 Descriptor::Descriptor(Kind kind) : kind_(kind) {

@@ -134,7 +134,7 @@ RawDescriptor Lowering::tensor(TensorId id) {
   const ir::Tensor& t = graph_.tensor(id);
   const bool by_value = t.role == Role::Scalar || t.role == Role::Constant;
   Spec s{type_of(t), view(id), t.alignment, t.role == Role::Virtual && !real_[size_t(id)], by_value, t.reordering};
-  if (!s.is_virtual && t.type == DataType_t::BOOLEAN && !t.bit_packed) {
+  if (t.role != Role::Virtual && t.type == DataType_t::BOOLEAN && !t.bit_packed) {
     refuse(Why::Dtype, fmt::format("tensor \"{}\" has a byte per BOOLEAN; cuDNN packs eight of them into one", t.name),
            id);
     return nullptr;
