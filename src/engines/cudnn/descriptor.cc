@@ -20,10 +20,8 @@ std::string condense(const std::string& pages) {
   constexpr size_t kMost = 240;
   std::string text = pages;
   if (const size_t reason = pages.find("Reason: "); reason != pages.npos) {
-    text = pages.substr(reason + 8, pages.find('
-', reason) - reason - 8);
-    const size_t line = pages.rfind('
-', reason) + 1;  // "Warning: CUDNN_STATUS_NOT_SUPPORTED_SHAPE; Reason: ..."
+    text = pages.substr(reason + 8, pages.find('\n', reason) - reason - 8);
+    const size_t line = pages.rfind('\n', reason) + 1;  // "Warning: CUDNN_STATUS_NOT_SUPPORTED_SHAPE; Reason: ..."
     const size_t status = pages.find("CUDNN_STATUS_", line);
     if (status < reason) text = pages.substr(status + 13, pages.find(';', status) - status - 13) + ": " + text;
   }

@@ -1,0 +1,307 @@
+// Plans of cuDNN on a GPU: every one computes what the reference computes; files, CUDA graphs, kernel caches.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "engines/cudnn/engine.h"
+#include "ops/reference.h"
+#include "plan/device_copy.h"
+#include "plan/harness.h"
+#include "plan/kernel_cache.h"
+#include "support/cudnn_graphs.h"
+#include "support/cudnn_queue.h"
+
+namespace tilewright::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool exact_enough(const Candidate& c) {
+  return std::none_of(c.notes.begin(), c.notes.end(), [](const std::string& n) { return n == "tf32 inside"; }) &&
+         std::none_of(c.numerical_notes.begin(), c.numerical_notes.end(), [](NumericalNote_t n) {
+           return n == NumericalNote_t::REDUCED_PRECISION_REDUCTION || n == NumericalNote_t::WINOGRAD ||
+                  n == NumericalNote_t::FFT;
+         });
+}
+
+class CudnnGpuPlans : public CudnnGpu {
+ protected:
+  std::unique_ptr<Executable> load(const ir::Graph& g, const Artifact& artifact, KernelCache* cache = nullptr) {
+    auto e = cudnn_engine().load(g, artifact, target_, cache);
+    EXPECT_TRUE(e) << artifact.config << ": " << e.status().err_msg;
+    return e ? std::move(*e) : nullptr;
+  }
+  // The first configuration, built.
+  std::unique_ptr<Executable> first(const ir::Graph& g, Artifact* artifact = nullptr) {
+    const Verdict v = cudnn_engine().propose(g, target_);
+    EXPECT_TRUE(v.proposal) << (v.reasons.empty() ? "" : v.reasons[0].text);
+    if (!v.proposal) return nullptr;
+    auto a = v.proposal->compile(v.proposal->candidates_in({HeurMode_t::A})[0].config, nullptr);
+    EXPECT_TRUE(a) << a.status().err_msg;
+    if (!a) return nullptr;
+    if (artifact) *artifact = *a;
+    return load(g, *a);
+  }
+  void check_every_plan(const ir::Graph& g) {
+    const Verdict v = cudnn_engine().propose(g, target_);
+    ASSERT_TRUE(v.proposal) << (v.reasons.empty() ? "" : v.reasons[0].text) << "\n" << describe(g);
+    Harness harness(g);
+    int ran = 0, inexact = 0;
+    const std::vector<Candidate> list = v.proposal->candidates();
+    for (const Candidate& c : list) {
+      if (!exact_enough(c)) {
+        ++inexact;
+        continue;
+      }
+      auto artifact = v.proposal->compile(c.config, nullptr);
+      if (!artifact) {
+        std::printf("[ built not ] %s: %s\n", c.config.c_str(), artifact.status().err_msg.c_str());
+        EXPECT_EQ(artifact.status().err_msg.find('\n'), std::string::npos);
+        continue;
+      }
+      const auto e = load(g, *artifact);
+      ASSERT_TRUE(e);
+      EXPECT_EQ(int(e->steps().size()), c.kernel_count);
+      const Status s = harness.check_run(*e, queue_);
+      EXPECT_TRUE(s.is_good()) << c.config << ": " << s.err_msg << "\n" << describe(g);
+      ++ran;
+    }
+    std::printf("[   plans   ] %zu listed, %d run, %d of lower precision\n%s", list.size(), ran, inexact,
+                v.proposal->explain().c_str());
+    EXPECT_GT(ran + inexact, 0);
+  }
+};
+
+TEST_F(CudnnGpuPlans, Convolution) { check_every_plan(conv_bias_relu({2, 16, 12, 12}, {32, 16, 3, 3}).graph); }
+TEST_F(CudnnGpuPlans, Matmul) { check_every_plan(batched_matmul(2, 64, 128, 96).graph); }
+TEST_F(CudnnGpuPlans, MatmulOfMatrices) {
+  IrBuilder b;
+  auto x = b.input({64, 128}, DataType_t::HALF), w = b.input({128, 32}, DataType_t::HALF);
+  b.output(b.op("matmul", {x, w}), DataType_t::HALF);
+  check_every_plan(b.graph);
+}
+TEST_F(CudnnGpuPlans, MatmulBiasGelu) { check_every_plan(matmul_scale_bias_gelu(2, 64, 128, 96).graph); }
+TEST_F(CudnnGpuPlans, Pointwise) { check_every_plan(add_relu({8, 32, 64}, DataType_t::FLOAT).graph); }
+TEST_F(CudnnGpuPlans, PointwiseOfMatrices) { check_every_plan(add_relu({33, 64}, DataType_t::HALF).graph); }
+TEST_F(CudnnGpuPlans, ScalarThroughAHostPointer) {
+  IrBuilder b;
+  auto x = b.input({4, 32, 64}), s = b.scalar(std::nullopt, 3);
+  b.output(b.pw(PointwiseMode_t::MUL, {x, s}));
+  check_every_plan(b.graph);
+}
+TEST_F(CudnnGpuPlans, ScalarThatTheGraphStores) {
+  IrBuilder b;
+  auto x = b.input({4, 32, 64}), s = b.scalar(0.25f, 3);
+  b.output(b.pw(PointwiseMode_t::MUL, {x, s}));
+  check_every_plan(b.graph);
+}
+TEST_F(CudnnGpuPlans, SplitWhereCudnnTakesNoWhole) {
+  const IrBuilder b = two_convolutions();
+  const Verdict v = cudnn_engine().propose(b.graph, target_);
+  ASSERT_TRUE(v.proposal);
+  EXPECT_EQ(v.proposal->candidates()[0].config, "split");
+  check_every_plan(b.graph);
+}
+
+TEST_F(CudnnGpuPlans, AsManyConfigurationsAsTheFieldsFrontEndCounts) {
+  const auto count = [&](const ir::Graph& g, const char* what) {
+    const double t0 = now_ms();
+    const Verdict v = cudnn_engine().propose(g, target_);
+    if (!v.proposal) return std::string("none");
+    v.proposal->candidates_in({HeurMode_t::A});
+    const double t1 = now_ms();
+    const auto artifact = v.proposal->compile(v.proposal->candidates_in({HeurMode_t::A})[0].config, nullptr);
+    std::printf("[   times   ] %s: proposed in %.2f ms, plan 0 built in %.2f ms\n", what, t1 - t0, now_ms() - t1);
+    EXPECT_TRUE(artifact) << artifact.status().err_msg;
+    return v.proposal->explain();
+  };
+  EXPECT_THAT(count(conv_bias_relu({32, 128, 56, 56}, {256, 128, 3, 3}, DataType_t::BFLOAT16).graph, "conv"),
+              HasSubstr("A list 30 "));
+  std::printf("%s", count(batched_matmul(8, 256, 512, 256, DataType_t::BFLOAT16).graph, "matmul").c_str());
+  std::printf("%s", count(batched_matmul(1, 4096, 4096, 4096, DataType_t::BFLOAT16).graph, "4096^3").c_str());
+  std::printf("%s", count(matmul_scale_bias_gelu(16, 512, 1024, 512, DataType_t::BFLOAT16).graph, "gelu").c_str());
+  std::printf("%s", count(batched_matmul(1, 64, 64, 64).graph, "64^3").c_str());
+}
+
+TEST_F(CudnnGpuPlans, APlanFileBringsThePlanBack) {
+  for (const IrBuilder& b :
+       {conv_bias_relu({2, 16, 12, 12}, {32, 16, 3, 3}), batched_matmul(2, 64, 128, 96), two_convolutions()}) {
+    Artifact artifact;
+    const auto e = first(b.graph, &artifact);
+    ASSERT_TRUE(e);
+    const auto bytes = e->saved();
+    ASSERT_TRUE(bytes) << bytes.status().err_msg;
+    const double t0 = now_ms();
+    const auto again = load(b.graph, {"cudnn", artifact.config, *bytes, nullptr});
+    ASSERT_TRUE(again);
+    std::printf("[   times   ] loaded %zu bytes in %.2f ms\n", bytes->size(), now_ms() - t0);
+    EXPECT_EQ(again->workspace_bytes(), e->workspace_bytes());
+    Harness harness(b.graph);
+    const Status s = harness.check_run(*again, queue_);
+    EXPECT_TRUE(s.is_good()) << s.err_msg;
+    const auto from_config = load(b.graph, {"cudnn", artifact.config, {}, nullptr});
+    ASSERT_TRUE(from_config);
+    EXPECT_TRUE(harness.check_run(*from_config, queue_).is_good());
+  }
+}
+
+TEST_F(CudnnGpuPlans, AnEngineByNumberWithItsKnobs) {
+  const IrBuilder b = conv_bias_relu({2, 16, 12, 12}, {32, 16, 3, 3});
+  const Verdict v = cudnn_engine().propose(b.graph, target_);
+  ASSERT_TRUE(v.proposal);
+  const int64_t count = v.proposal->engine_count();
+  ASSERT_GT(count, 0);
+  EXPECT_THAT(v.proposal->candidate(count, {}).status().err_msg, HasSubstr("Invalid engine id"));
+  int built = 0;
+  for (int64_t engine = 0; engine < count; ++engine) {
+    const auto c = v.proposal->candidate(engine, {});
+    if (!c || !exact_enough(*c)) continue;
+    EXPECT_TRUE(v.proposal->knobs(engine));
+    const auto artifact = v.proposal->compile(c->config, nullptr);
+    if (!artifact) continue;
+    const auto e = load(b.graph, *artifact);
+    ASSERT_TRUE(e);
+    Harness harness(b.graph);
+    const Status s = harness.check_run(*e, queue_);
+    EXPECT_TRUE(s.is_good()) << c->config << ": " << s.err_msg;
+    ++built;
+  }
+  std::printf("[   plans   ] %d of %ld engines by number\n", built, long(count));
+  EXPECT_GT(built, 0);
+}
+
+TEST_F(CudnnGpuPlans, CapturedExecutionReplays) {
+  for (const IrBuilder& b : {batched_matmul(2, 64, 128, 96), two_convolutions()}) {
+    const auto e = first(b.graph);
+    ASSERT_TRUE(e);
+    Harness harness(b.graph);
+    harness.poison_outputs();
+    harness.workspace(e->workspace_bytes());
+    auto copy = DeviceCopy::make(b.graph, harness, 0);
+    ASSERT_TRUE(copy);
+    ASSERT_TRUE(copy->upload().is_good());
+    wait();
+    const cuda::Driver& d = cuda::driver();
+    cuda::CUgraph graph = nullptr;
+    cuda::CUgraphExec exec = nullptr;
+    ASSERT_EQ(d.stream_begin_capture(stream_, cuda::kCaptureThreadLocal), cuda::kSuccess);
+    const Status s = e->run(copy->bindings(), copy->workspace(), queue_);
+    ASSERT_EQ(d.stream_end_capture(stream_, &graph), cuda::kSuccess);
+    ASSERT_TRUE(s.is_good()) << s.err_msg;
+    ASSERT_EQ(d.graph_instantiate(&exec, graph, 0), cuda::kSuccess);
+    ASSERT_EQ(d.graph_launch(exec, stream_), cuda::kSuccess);
+    wait();
+    ASSERT_TRUE(copy->download().is_good());
+    EXPECT_TRUE(harness.check().is_good());
+    d.graph_exec_destroy(exec);
+    d.graph_destroy(graph);
+  }
+}
+
+TEST_F(CudnnGpuPlans, ANativeCudaGraphIsMadeReplayedAndUpdated) {
+  const IrBuilder b = conv_bias_relu({2, 16, 12, 12}, {32, 16, 3, 3});
+  const Verdict v = cudnn_engine().propose(b.graph, target_);
+  ASSERT_TRUE(v.proposal);
+  const cuda::Driver& d = cuda::driver();
+  int native = 0;
+  for (const Candidate& c : v.proposal->candidates()) {
+    const auto& notes = c.behavior_notes;
+    if (std::find(notes.begin(), notes.end(), BehaviorNote_t::SUPPORTS_CUDA_GRAPH_NATIVE_API) == notes.end()) continue;
+    const auto artifact = v.proposal->compile(c.config, nullptr);
+    if (!artifact) continue;
+    const auto e = load(b.graph, *artifact);
+    ASSERT_TRUE(e);
+    cuda::CUgraph graph = nullptr;
+    ASSERT_EQ(d.graph_create(&graph, 0), cuda::kSuccess);
+    for (int round = 0; round < 2; ++round) {  // made, then updated to other memory
+      HarnessOptions options;
+      options.seed = uint64_t(round);
+      Harness harness(b.graph, options);
+      harness.poison_outputs();
+      harness.workspace(e->workspace_bytes());
+      auto copy = DeviceCopy::make(b.graph, harness, 0);
+      ASSERT_TRUE(copy);
+      ASSERT_TRUE(copy->upload().is_good());
+      const Status s = round == 0 ? e->populate_cuda_graph(graph, copy->bindings(), copy->workspace(), queue_)
+                                  : e->update_cuda_graph(graph, copy->bindings(), copy->workspace(), queue_);
+      ASSERT_TRUE(s.is_good()) << c.config << ": " << s.err_msg;
+      cuda::CUgraphExec exec = nullptr;
+      ASSERT_EQ(d.graph_instantiate(&exec, graph, 0), cuda::kSuccess);
+      ASSERT_EQ(d.graph_launch(exec, stream_), cuda::kSuccess);
+      wait();
+      ASSERT_TRUE(copy->download().is_good());
+      const Status checked = harness.check();
+      EXPECT_TRUE(checked.is_good()) << c.config << ", round " << round << ": " << checked.err_msg;
+      d.graph_exec_destroy(exec);
+    }
+    d.graph_destroy(graph);
+    ++native;
+  }
+  std::printf("[   plans   ] %d with a native CUDA graph\n", native);
+}
+
+TEST_F(CudnnGpuPlans, AKernelCacheServesOtherShapes) {
+  KernelCache cache;
+  std::string config, text;
+  double first_ms = 0;
+  for (int64_t rows : {64, 128, 192}) {
+    IrBuilder b = batched_matmul(2, rows, 128, 96);
+    b.graph.dynamic_shapes = true;
+    const Verdict v = cudnn_engine().propose(b.graph, target_);
+    ASSERT_TRUE(v.proposal) << (v.reasons.empty() ? "" : v.reasons[0].text);
+    if (config.empty()) config = v.proposal->candidates_in({HeurMode_t::A})[0].config;
+    const double t0 = now_ms();
+    const auto artifact = v.proposal->compile(config, &cache);
+    ASSERT_TRUE(artifact) << artifact.status().err_msg;
+    std::printf("[   times   ] %ld rows: built in %.2f ms\n", long(rows), now_ms() - t0);
+    if (first_ms == 0) first_ms = now_ms() - t0;
+    const auto e = load(b.graph, *artifact, &cache);
+    ASSERT_TRUE(e);
+    Harness harness(b.graph);
+    const Status s = harness.check_run(*e, queue_);
+    EXPECT_TRUE(s.is_good()) << s.err_msg;
+  }
+  ASSERT_TRUE(cache.to_json(text).is_good());
+  EXPECT_THAT(text, HasSubstr("\"cudnn\""));
+  KernelCache second;
+  ASSERT_TRUE(second.from_json(text).is_good());
+  IrBuilder b = batched_matmul(2, 256, 128, 96);
+  b.graph.dynamic_shapes = true;
+  const double t0 = now_ms();
+  const auto e = load(b.graph, {"cudnn", config, {}, nullptr}, &second);
+  ASSERT_TRUE(e);
+  std::printf("[   times   ] from a file: %.2f ms (%zu bytes)\n", now_ms() - t0, text.size());
+  Harness harness(b.graph);
+  const Status s = harness.check_run(*e, queue_);
+  EXPECT_TRUE(s.is_good()) << s.err_msg;
+}
+
+TEST_F(CudnnGpuPlans, HostTimeOfAnExecution) {
+  const IrBuilder b = batched_matmul(1, 64, 64, 64);
+  const auto e = first(b.graph);
+  ASSERT_TRUE(e);
+  Harness harness(b.graph);
+  harness.workspace(e->workspace_bytes());
+  auto copy = DeviceCopy::make(b.graph, harness, 0);
+  ASSERT_TRUE(copy);
+  ASSERT_TRUE(copy->upload().is_good());
+  double best = 1e9;
+  for (int round = 0; round < 20; ++round) {
+    wait();
+    constexpr int kCalls = 100;  // few enough that the queue does not fill
+    const double t0 = now_ms();
+    for (int i = 0; i < kCalls; ++i) ASSERT_TRUE(e->run(copy->bindings(), copy->workspace(), queue_).is_good());
+    best = std::min(best, (now_ms() - t0) * 1e3 / kCalls);
+  }
+  wait();
+  std::printf("[   times   ] %.2f us of host time an execution\n", best);
+  EXPECT_LT(best, 50);
+}
+
+}  // namespace
+}  // namespace tilewright::testing
