@@ -37,6 +37,9 @@ error_t get_stream(Handle handle, void** stream);
 // "cpu" or "cuda:N".
 error_t get_device(Handle handle, std::string& device);
 
+// The cuDNN 9 to use and no other: libcudnn.so.9 or a folder that has it. To be called before a GPU is first used.
+error_t set_cudnn_path(const std::string& path);
+
 // "0.1.0", and the same as major * 10000 + minor * 100 + patch.
 const char* version_string();
 int version();

@@ -35,4 +35,15 @@ inline constexpr EnvironmentVariable kTuningDb = {
 inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify,    kStrictPlans, kOnednnPath,
                                                        kCudnnPath,  kNvrtcPath, kTuningDb};
 
+// What others set, and the search for NVIDIA's libraries goes by.
+inline constexpr EnvironmentVariable kPlacesEnvironment[] = {
+    {"CUDNN_PATH", "a folder of cuDNN to try before others"},
+    {"PYTHONPATH", "folders of Python packages"},
+    {"VIRTUAL_ENV", "the Python environment whose packages count"},
+    {"CONDA_PREFIX", "the conda environment whose packages and libraries count"},
+    {"CUDA_HOME", "a CUDA toolkit to try before others"},
+    {"CUDA_PATH", "the same"},
+    {"LD_LIBRARY_PATH", "folders that the system's loader searches"},
+};
+
 }  // namespace tilewright

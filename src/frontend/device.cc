@@ -179,6 +179,11 @@ error_t get_device(Handle h, std::string& device) {
   return {};
 }
 
+error_t set_cudnn_path(const std::string& path) {
+  if (cudnn::set_path(path)) return {};
+  return invalid("set_cudnn_path: this process has looked for cuDNN already; give its path before a GPU is first used");
+}
+
 const char* version_string() { return "0.1.0"; }
 int version() { return 100; }
 

@@ -10,6 +10,7 @@
 
 #include "base/shared_library.h"
 #include "made_up_machine.h"
+#include "tilewright/device.h"
 
 namespace tilewright::cudnn {
 namespace {
@@ -305,13 +306,14 @@ TEST(CudnnLoader, AScopedLibraryIsWhatIsFound) {
 TEST(CudnnLoader, ThePathIsTakenUntilTheFirstLookup) {
   const std::string text = in_own_process([] {
     unsetenv("TILEWRIGHT_CUDNN_PATH");
-    const bool before = set_path("/absent/libcudnn.so.9");
+    const std::string before = set_cudnn_path("/absent/libcudnn.so.9").get_message();
     const std::string error = lookup().error_text();
-    return fmt::format("{} {} {}", before, error, set_path("/elsewhere"));
+    return fmt::format("{}{}\n{}", before, error, set_cudnn_path("/elsewhere").get_message());
   });
   EXPECT_EQ(text,
-            "true the path that the program gives leads to no usable cuDNN 9: /absent: not there\n"
-            "to mend it: give libcudnn.so.9 or its folder false");
+            "the path that the program gives leads to no usable cuDNN 9: /absent: not there\n"
+            "to mend it: give libcudnn.so.9 or its folder\n"
+            "set_cudnn_path: this process has looked for cuDNN already; give its path before a GPU is first used");
 }
 
 }  // namespace

@@ -1,13 +1,15 @@
-"""The shell tool as a user calls it: each verb, its help, wrong input.  verbs_test.py TOOL SOURCE_FOLDER PART"""
+"""The shell tool as a user calls it: each verb, its help, wrong input.  verbs_test.py TOOL SOURCE_FOLDER PART STUBS"""
 import glob
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import xml.dom.minidom
 
 tool, source, part = sys.argv[1:4]
+stubs = sys.argv[4]  # folders of stand-ins for NVIDIA's libraries
 graphs = sorted(glob.glob(os.path.join(source, "examples/graphs/*.json")))
 maxpool = os.path.join(source, "examples/graphs/maxpool.json")
 matmul = os.path.join(source, "examples/graphs/matmul_gelu.json")
@@ -62,11 +64,50 @@ def test_help():
 
 
 def test_doctor():
-    call("doctor", out=["Machine", "Engines", "reference", "GPU engines: not in this version", "NVRTC", "TILEWRIGHT_NUM_THREADS"])
+    call("doctor", out=["Machine", "Engines", "reference", "Libraries", "NVRTC", "GPU", "TILEWRIGHT_NUM_THREADS", "CUDA_HOME"])
     report = json.loads(call("doctor", "--json"))
-    assert {"cpu", "engines", "libraries", "environment", "target"} <= set(report)
-    assert any(e["name"] == "reference" and e["available"] for e in report["engines"])
+    assert {"cpu", "gpus", "engines", "libraries", "environment", "target"} <= set(report)
+    assert any(e["name"] == "reference" and e["available"] and "cpu" in e["devices"] for e in report["engines"])
     assert [l["name"] for l in report["libraries"]] == ["oneDNN", "CUDA driver", "NVRTC", "cuDNN"]
+    for l in report["libraries"]:
+        assert l["found"] == bool(l["version"]) and (l["path"] or not l["found"]), l
+        assert l["found"] or (l["problem"] and l["mend"] and l["tried"]), l
+    for gpu in report["gpus"]:
+        assert gpu["memory_bytes"] > 0 and "." in gpu["compute_capability"], gpu
+
+
+def test_cudnn():
+    """What doctor says of cuDNN: found or not, where it was looked for, and what mends it."""
+
+    def cudnn(path):
+        report = json.loads(call("doctor", "--json", env={"TILEWRIGHT_CUDNN_PATH": path}))
+        return next(l for l in report["libraries"] if l["name"] == "cuDNN")
+
+    right = os.path.join(stubs, "cudnn-9.2.1")
+    there = cudnn(right)
+    assert there["found"] and there["version"] == "9.2.1" and there["path"] == right + "/libcudnn.so.9", there
+    place = f"{right} (TILEWRIGHT_CUDNN_PATH): libcudnn.so.9, version 9.2.1"
+    assert there["tried"] == [place], there
+    text = call("doctor", env={"TILEWRIGHT_CUDNN_PATH": right}, out=[f"{right}/libcudnn.so.9, version 9.2.1"])
+    assert place not in text
+    call("doctor", "--verbose", env={"TILEWRIGHT_CUDNN_PATH": right}, out=["cuDNN was looked for in:", place])
+
+    folder = path("partial")
+    shutil.copytree(right, folder)
+    os.remove(os.path.join(folder, "libcudnn_heuristic.so.9"))
+    lacks = "incomplete: it lacks libcudnn_heuristic.so.9"
+    for given, problem in [("off", "cuDNN 9 is switched off by TILEWRIGHT_CUDNN_PATH=off"),
+                           ("/absent", "TILEWRIGHT_CUDNN_PATH leads to no usable cuDNN 9: /absent: not there"),
+                           (folder, f"TILEWRIGHT_CUDNN_PATH leads to no usable cuDNN 9: {folder}: {lacks}")]:
+        missing = cudnn(given)
+        assert not missing["found"] and missing["problem"] == problem, missing
+        assert missing["mend"].startswith("unset TILEWRIGHT_CUDNN_PATH"), missing
+        out = [problem, "to mend it: unset TILEWRIGHT_CUDNN_PATH"]
+        call("doctor", env={"TILEWRIGHT_CUDNN_PATH": given}, out=out)
+    call("doctor", env={"TILEWRIGHT_CUDNN_PATH": folder}, out=[f"    {folder} (TILEWRIGHT_CUDNN_PATH): {lacks}"])
+    # The field's own variable comes before what is found without it.
+    env = {"TILEWRIGHT_CUDNN_PATH": "", "CUDNN_PATH": right}
+    call("doctor", "--verbose", env=env, out=[f"{right} (CUDNN_PATH): libcudnn.so.9, version 9.2.1"])
 
 
 def test_vendor():
@@ -77,8 +118,8 @@ def test_vendor():
                        ("libm.so.6", "it has no dnnl_version")]:
         call("doctor", out=[text], env={"TILEWRIGHT_ONEDNN_PATH": path})
         report = json.loads(call("doctor", "--json", env={"TILEWRIGHT_ONEDNN_PATH": path}))
-        assert {e["name"]: e["available"] for e in report["engines"]} == {
-            "cpu.fused": True, "onednn": False, "reference": True}
+        available = {e["name"]: e["available"] for e in report["engines"]}
+        assert available["cpu.fused"] and not available["onednn"] and available["reference"], available
 
 
 def test_ops():

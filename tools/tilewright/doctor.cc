@@ -1,17 +1,13 @@
 // What this machine has, which engines that enables, and how to get the rest.
-#include <dlfcn.h>
-#include <link.h>
-#include <sys/stat.h>
-
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/environment.h"
 #include "base/thread_pool.h"
-#include "engines/onednn/loader.h"
+#include "device/cuda/gpu.h"
+#include "libraries.h"
 #include "plan/engine.h"
 #include "plan/tuning_db.h"
 #include "table.h"
@@ -25,88 +21,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// --- libraries that engines of other devices would use ---------------------------------------------------------------
-
-std::string driver_version(void* library) {
-  auto get = reinterpret_cast<int (*)(int*)>(dlsym(library, "cuDriverGetVersion"));
-  int v = 0;
-  return get && get(&v) == 0 ? fmt::format("CUDA {}.{}", v / 1000, v % 1000 / 10) : "";
-}
-std::string nvrtc_version(void* library) {
-  auto get = reinterpret_cast<int (*)(int*, int*)>(dlsym(library, "nvrtcVersion"));
-  int major = 0, minor = 0;
-  return get && get(&major, &minor) == 0 ? fmt::format("{}.{}", major, minor) : "";
-}
-std::string cudnn_version(void* library) {
-  auto get = reinterpret_cast<size_t (*)()>(dlsym(library, "cudnnGetVersion"));
-  if (!get) return "";
-  const size_t v = get();
-  return v >= 90000 ? fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100)
-                    : fmt::format("{}.{}.{}", v / 1000, v / 100 % 10, v % 100);
-}
-struct LibraryRow {
-  const char *name, *purpose;
-  std::vector<const char*> files;  // the first that opens counts
-  std::string (*version)(void*);
-  const char* install;
-};
-const std::vector<LibraryRow>& libraries() {
-  static const std::vector<LibraryRow> rows = {
-      {"CUDA driver",
-       "runs on NVIDIA GPUs",
-       {"libcuda.so.1"},
-       driver_version,
-       "apt-get install nvidia-driver (Debian non-free), then reboot"},
-      {"NVRTC",
-       "compiles CUDA kernels",
-       {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"},
-       nvrtc_version,
-       "pip install nvidia-cuda-nvrtc-cu12, and its folder on LD_LIBRARY_PATH"},
-      {"cuDNN",
-       "NVIDIA's kernels",
-       {"libcudnn.so.9", "libcudnn.so"},
-       cudnn_version,
-       "pip install nvidia-cudnn-cu12, and its folder on LD_LIBRARY_PATH"},
-  };
-  return rows;
-}
-
-struct Found {
-  bool found = false;
-  std::string path, version;
-};
-
-Found find_library(const LibraryRow& row) {
-  for (const char* file : row.files) {
-    void* library = dlopen(file, RTLD_LAZY | RTLD_LOCAL);
-    if (!library) continue;
-    Found found{true, file, row.version(library)};
-    link_map* map = nullptr;
-    if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name[0]) found.path = map->l_name;
-    return found;  // stays open: some of these libraries cannot be closed safely
-  }
-  return {};
-}
-
-// Names of the GPUs that the driver lists.
-std::vector<std::string> gpus() {
-  std::vector<std::string> names;
-  void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  if (!library) return names;
-  auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(library, "cuInit"));
-  auto count = reinterpret_cast<int (*)(int*)>(dlsym(library, "cuDeviceGetCount"));
-  auto get = reinterpret_cast<int (*)(int*, int)>(dlsym(library, "cuDeviceGet"));
-  auto name = reinterpret_cast<int (*)(char*, int, int)>(dlsym(library, "cuDeviceGetName"));
-  int n = 0;
-  if (!init || !count || !get || !name || init(0) != 0 || count(&n) != 0) return names;
-  for (int i = 0; i < n; ++i) {
-    int device = 0;
-    char text[256] = "";
-    if (get(&device, i) == 0 && name(text, sizeof text - 1, device) == 0) names.push_back(text);
-  }
-  return names;
-}
-
 // --- the machine -----------------------------------------------------------------------------------------------------
 
 double meminfo_bytes(const std::string& key) {
@@ -119,112 +33,156 @@ double meminfo_bytes(const std::string& key) {
 // Those of the library, and the tool's own.
 std::vector<EnvironmentVariable> variables() {
   std::vector<EnvironmentVariable> all(std::begin(kEnvironment), std::end(kEnvironment));
+  all.insert(all.end(), std::begin(kPlacesEnvironment), std::end(kPlacesEnvironment));
   all.push_back({"NO_COLOR", "set: no colours in this tool"});
   return all;
 }
 
 struct EngineLine {
   const Engine* engine;
-  std::vector<Reason> why_not;
+  std::vector<std::string> targets;  // of this machine's, those that it serves
+  std::vector<Reason> why_not;       // where it serves none
 };
+
+std::vector<EngineLine> engine_lines(const std::vector<Target>& targets) {
+  std::vector<EngineLine> lines;
+  for (const Engine* engine : all_engines()) {
+    EngineLine line{engine, {}, {}};
+    for (const Target& target : targets) {
+      const std::vector<Reason> why_not = engine->unavailable(target);
+      if (why_not.empty()) line.targets.push_back(target.is_gpu() ? fmt::format("cuda:{}", target.ordinal) : "cpu");
+      else line.why_not = why_not;
+    }
+    if (!line.targets.empty()) line.why_not.clear();
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+// This machine's CPU and its GPUs.
+std::vector<Target> targets_here() {
+  std::vector<Target> targets = {Target::this_machine()};
+  for (int i = 0; i < cuda::device_count(); ++i)
+    if (auto gpu = Target::of_gpu(i)) targets.push_back(std::move(*gpu));
+  return targets;
+}
 
 std::string joined(const std::vector<std::string>& words, const char* separator = ", ") {
   return fmt::format("{}", fmt::join(words, separator));
 }
 
-}  // namespace
+std::string compute_capability(const cuda::GpuProperties& gpu) {
+  return fmt::format("{}.{}", gpu.arch / 10, gpu.arch % 10);
+}
+std::string cuda_version(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
 
-int doctor(const DoctorOptions& options) {
+ordered_json machine_json(const std::vector<Target>& targets) {
   const CpuInfo cpu = cpu_info();
-  const Target target = Target::this_machine();
-  const double memory = meminfo_bytes("MemTotal"), available = meminfo_bytes("MemAvailable");
-  std::vector<EngineLine> engines;
-  for (const Engine* e : all_engines()) engines.push_back({e, e->unavailable(target)});
-  const std::vector<std::string> gpu_names = gpus();
+  ordered_json j;
+  j["version"] = version_string();
+  j["cpu"] = {{"model", cpu.model}, {"processors", cpu.processors}, {"features", cpu.features}};
+  j["memory_bytes"] = int64_t(meminfo_bytes("MemTotal"));
+  j["target"] = targets[0].text();
+  j["gpus"] = ordered_json::array();
+  for (const Target& target : targets)
+    if (target.is_gpu())
+      j["gpus"].push_back({{"device", fmt::format("cuda:{}", target.ordinal)},
+                           {"name", target.gpu->name},
+                           {"compute_capability", compute_capability(*target.gpu)},
+                           {"memory_bytes", target.gpu->memory_bytes},
+                           {"cuda_driver", cuda_version(target.gpu->driver)},
+                           {"target", target.text()}});
+  return j;
+}
 
-  if (options.json) {
-    ordered_json j;
-    j["version"] = version_string();
-    j["cpu"] = {{"model", cpu.model}, {"processors", cpu.processors}, {"features", cpu.features}};
-    j["memory_bytes"] = int64_t(memory);
-    j["target"] = target.text();
-    j["gpus"] = gpu_names;
-    for (const EngineLine& line : engines) {
-      ordered_json reasons = ordered_json::array();
-      for (const Reason& r : line.why_not) reasons.push_back({{"why", to_string(r.why)}, {"text", r.text}});
-      j["engines"].push_back({{"name", line.engine->name()},
-                              {"summary", line.engine->summary()},
-                              {"version", line.engine->version()},
-                              {"available", line.why_not.empty()},
-                              {"reasons", reasons}});
-    }
-    const onednn::Lookup& onednn = onednn::lookup();
-    j["libraries"].push_back({{"name", "oneDNN"},
-                              {"found", onednn.problem.empty()},
-                              {"path", onednn.path},
-                              {"version", onednn.version},
-                              {"used", true},
-                              {"install", onednn::kInstall},
-                              {"tried", onednn.tried}});
-    for (const LibraryRow& row : libraries()) {
-      const Found found = find_library(row);
-      j["libraries"].push_back({{"name", row.name},
-                                {"found", found.found},
-                                {"path", found.path},
-                                {"version", found.version},
-                                {"used", false},
-                                {"install", row.install}});
-    }
-    const TuningDbInfo tuned = tuning_db_info();
-    j["tuning"] = {
-        {"path", tuned.path}, {"records", tuned.records}, {"skipped", tuned.skipped}, {"problem", tuned.problem}};
-    for (const EnvironmentVariable& row : variables()) {
-      const char* value = row.value();
-      j["environment"][row.name] = value ? ordered_json(value) : ordered_json();
-    }
-    std::cout << j.dump(2) << '\n';
-    return 0;
+int print_json(const std::vector<Target>& targets) {
+  ordered_json j = machine_json(targets);
+  for (const EngineLine& line : engine_lines(targets)) {
+    ordered_json reasons = ordered_json::array();
+    for (const Reason& r : line.why_not) reasons.push_back({{"why", to_string(r.why)}, {"text", r.text}});
+    j["engines"].push_back({{"name", line.engine->name()},
+                            {"summary", line.engine->summary()},
+                            {"version", line.engine->version()},
+                            {"available", !line.targets.empty()},
+                            {"devices", line.targets},
+                            {"reasons", reasons}});
   }
+  for (const LibraryReport& l : library_reports())
+    j["libraries"].push_back({{"name", l.name},
+                              {"purpose", l.purpose},
+                              {"found", l.found},
+                              {"path", l.path},
+                              {"version", l.version},
+                              {"problem", l.problem},
+                              {"mend", l.mend},
+                              {"tried", l.tried}});
+  const TuningDbInfo tuned = tuning_db_info();
+  j["tuning"] = {
+      {"path", tuned.path}, {"records", tuned.records}, {"skipped", tuned.skipped}, {"problem", tuned.problem}};
+  for (const EnvironmentVariable& row : variables()) {
+    const char* value = row.value();
+    j["environment"][row.name] = value ? ordered_json(value) : ordered_json();
+  }
+  std::cout << j.dump(2) << '\n';
+  return 0;
+}
 
+void print_machine(const std::vector<Target>& targets) {
+  const CpuInfo cpu = cpu_info();
   std::cout << bold(fmt::format("Tilewright {}", version_string())) << "\n\n" << bold("Machine") << '\n';
   Table machine;
   machine.column("").column("");
   machine.row({"CPU", cpu.model});
   machine.row({"processors", fmt::format("{}, of which {} used", cpu.processors, thread_count())});
   machine.row({"features", cpu.features.empty() ? "none of those that matter here" : joined(cpu.features, " ")});
-  machine.row({"memory", fmt::format("{}, {} available", human_bytes(memory), human_bytes(available))});
-  machine.row({"GPUs", gpu_names.empty() ? "none" : joined(gpu_names)});
-  machine.row({"target", target.text()});
+  machine.row({"memory", fmt::format("{}, {} available", human_bytes(meminfo_bytes("MemTotal")),
+                                     human_bytes(meminfo_bytes("MemAvailable")))});
+  machine.row({"target", targets[0].text()});
+  if (targets.size() == 1) machine.row({"GPUs", "none"});
+  for (const Target& target : targets)
+    if (target.is_gpu()) {
+      const cuda::GpuProperties& gpu = *target.gpu;
+      machine.row({fmt::format("GPU {}", target.ordinal),
+                   fmt::format("{}, compute capability {}, {}, driver of CUDA {}", gpu.name, compute_capability(gpu),
+                               human_bytes(double(gpu.memory_bytes)), cuda_version(gpu.driver))});
+      machine.row({"target", target.text()});
+    }
   std::cout << machine.text(2);
+}
 
+void print_engines(const std::vector<Target>& targets) {
   std::cout << '\n' << bold("Engines") << '\n';
   Table table;
   table.column("engine").column("here").column("what it is");
-  for (const EngineLine& line : engines) {
-    const bool yes = line.why_not.empty();
+  for (const EngineLine& line : engine_lines(targets)) {
+    const bool yes = !line.targets.empty();
     table.row({line.engine->name(), yes ? green("yes") : yellow("no"), line.engine->summary()});
     for (const Reason& r : line.why_not) table.row({"", "", fmt::format("{}: {}", to_string(r.why), r.text)});
   }
-  table.row({"cuda, cudnn", yellow("no"), "GPU engines: not in this version"});
   std::cout << table.text(2);
+}
 
-  const onednn::Lookup& found_onednn = onednn::lookup();
-  if (found_onednn.problem.empty())
-    std::cout << fmt::format("  oneDNN {}: {}\n", found_onednn.version, found_onednn.path);
-  for (const std::string& place : found_onednn.tried) std::cout << "  looked for oneDNN: " << place << '\n';
-
-  std::cout << '\n'
-            << bold("Libraries of other devices and vendors (looked for; this version does not use them)") << '\n';
-  Table libs;
-  libs.column("library").column("here").column("where, or how to get it");
-  for (const LibraryRow& row : libraries()) {
-    const Found found = find_library(row);
-    if (found.found)
-      libs.row({row.name, green("yes"), found.path + (found.version.empty() ? "" : ", version " + found.version)});
-    else libs.row({row.name, "no", row.install});
+// Where a library is missing, or always if asked for: every place looked at, and what mends it.
+void print_libraries(bool verbose) {
+  const std::vector<LibraryReport> libraries = library_reports();
+  std::cout << '\n' << bold("Libraries (looked for when the program runs)") << '\n';
+  Table table;
+  table.column("library").column("here").column("where it is, or why it does not serve");
+  for (const LibraryReport& l : libraries) {
+    if (l.found) table.row({l.name, green("yes"), fmt::format("{}, version {}", l.path, l.version)});
+    else table.row({l.name, yellow("no"), l.purpose});
+    if (!l.problem.empty()) table.row({"", "", l.problem});
+    if (!l.mend.empty()) table.row({"", "", "to mend it: " + l.mend});
   }
-  std::cout << libs.text(2);
+  std::cout << table.text(2);
+  for (const LibraryReport& l : libraries) {
+    if (l.tried.empty() || (l.found && !verbose)) continue;
+    std::cout << fmt::format("  {} was looked for in:\n", l.name);
+    for (const std::string& place : l.tried) std::cout << "    " << place << '\n';
+  }
+}
 
+void print_environment() {
   std::cout << '\n' << bold("Environment") << '\n';
   Table environment;
   environment.column("variable").column("value").column("meaning");
@@ -233,13 +191,27 @@ int doctor(const DoctorOptions& options) {
     environment.row({row.name, value ? value : "(not set)", row.meaning});
   }
   std::cout << environment.text(2);
+}
 
+void print_tuning() {
   const TuningDbInfo tuned = tuning_db_info();
   std::cout << '\n' << bold("Tuned plans (of `tilewright tune` and autotune)") << '\n';
   if (!tuned.path.empty())
     std::cout << fmt::format("  {}: {} measurement{}{}\n", tuned.path, tuned.records, tuned.records == 1 ? "" : "s",
                              tuned.skipped ? fmt::format(", {} lines not understood", tuned.skipped) : "");
   if (!tuned.problem.empty()) std::cout << "  nothing can be remembered: " << tuned.problem << '\n';
+}
+
+}  // namespace
+
+int doctor(const DoctorOptions& options) {
+  const std::vector<Target> targets = targets_here();
+  if (options.json) return print_json(targets);
+  print_machine(targets);
+  print_engines(targets);
+  print_libraries(options.verbose);
+  print_environment();
+  print_tuning();
   return 0;
 }
 

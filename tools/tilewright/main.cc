@@ -29,11 +29,13 @@ std::pair<CLI::App*, std::shared_ptr<Options>> verb(CLI::App& app, Action& actio
 
 void add_verbs(CLI::App& app, Action& action) {
   {
-    auto [v, o] = verb<DoctorOptions>(app, action, "doctor",
-                                      "What this machine has, which engines that enables, how to get the rest", doctor,
-                                      "  tilewright doctor\n"
-                                      "  tilewright doctor --json | jq .engines\n");
+    auto [v, o] = verb<DoctorOptions>(
+        app, action, "doctor", "What this machine has, which engines that enables, how to get the rest", doctor,
+        "  tilewright doctor\n"
+        "  tilewright doctor --verbose              where cuDNN and the like were looked for\n"
+        "  tilewright doctor --json | jq .engines\n");
     v->add_flag("--json", o->json, "Print JSON instead of tables");
+    v->add_flag("--verbose", o->verbose, "Every place where a library was looked for, also of those that are found");
   }
   {
     auto [v, o] = verb<TourOptions>(app, action, "tour",

@@ -8,7 +8,7 @@
 namespace tilewright::tool {
 
 struct DoctorOptions {
-  bool json = false;
+  bool json = false, verbose = false;
 };
 int doctor(const DoctorOptions&);
 
