@@ -124,7 +124,6 @@ TEST_F(CudnnFind, AnotherMajorVersionIsReportedAndPassedOver) {
 }
 
 TEST_F(CudnnFind, AVersionThatTheNameHidesIsReportedAndWhatCannotBeUnloadedKeepsOthersOut) {
-  machine.put("cudnn-9.19.0", kWheel);
   machine.put("cudnn-10.0.0", kWheel);
   machine.put("cudnn-9.19.0", kToolkit);
   EXPECT_THAT(
@@ -146,6 +145,15 @@ TEST_F(CudnnFind, LibrariesOfDifferentVersionsAreTakenForMixed) {
   EXPECT_THAT(find(), AllOf(StartsWith(found_in(kToolkit)),
                             HasSubstr("mixed versions: libcudnn_ops.so.9 is not of version 9.19.0, as the others\n"),
                             Not(HasSubstr(fmt::format("loaded: {}", kWheel)))));
+}
+
+TEST_F(CudnnFind, ALibraryThatNeedsAnotherVersionsFunctionsIsTakenForMixed) {
+  machine.put("cudnn-9.19.0", kWheel);
+  machine.put("cudnn-9.2.1", kWheel, "libcudnn_heuristic.so.9");
+  machine.put("cudnn-9.19.0", kToolkit);
+  EXPECT_THAT(find(), AllOf(StartsWith(found_in(kToolkit)),
+                            HasSubstr("mixed versions: libcudnn_heuristic.so.9 does not fit those before it ("),
+                            HasSubstr("undefined symbol: "), Not(HasSubstr(fmt::format("loaded: {}", kWheel)))));
 }
 
 TEST_F(CudnnFind, NamesWithVersionsTellThatTheyAreMixedBeforeAnythingIsOpened) {

@@ -152,7 +152,9 @@ std::string open_with_parts(const std::string& folder, int driver, Found& found)
   std::vector<void*> parts;
   for (const char* part : kParts) {
     parts.push_back(opened.open(folder + "/" + part, problem));
-    if (!parts.back()) return problem;
+    if (parts.back()) continue;
+    const bool other = problem.find("undefined symbol") != std::string::npos;
+    return other ? fmt::format("mixed versions: {} does not fit those before it ({})", part, problem) : problem;
   }
   int64_t version = 0;
   problem = check_versions(parts, version);

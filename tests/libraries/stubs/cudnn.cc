@@ -21,6 +21,16 @@ size_t cudnnGetVersion() {
 size_t cudnnGetVersion();  // the graph library's, which the others are linked to
 #endif
 
+// cuDNN's libraries need functions of each other that another version may not have.
+#define STUB_JOIN_(A, B) A##B
+#define STUB_JOIN(A, B) STUB_JOIN_(A, B)
+#if defined(STUB_GRAPH)
+void STUB_JOIN(stub_inside_, STUB_VERSION)() {}
+#elif defined(STUB_NEEDS)
+void STUB_JOIN(stub_inside_, STUB_VERSION)();
+void (*stub_needs)() = &STUB_JOIN(stub_inside_, STUB_VERSION);
+#endif
+
 #ifdef STUB_CHECK
 int STUB_CHECK() { return cudnnGetVersion() == STUB_VERSION ? 0 : 1002; }
 #endif
