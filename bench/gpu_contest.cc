@@ -59,6 +59,8 @@ Status GpuTensors::add(const ir::Graph& graph, const Tensors& host) {
     const auto first = address(it->second[0].data());
     const auto bytes = size_t(t.storage_bytes());
     TW_RETURN_IF_BAD(cuda::check(cuda::driver().memcpy_htod(first, host.at(memory_name(t), 0), bytes), "upload"));
+    // The last of it may still be on its way, which our stream would not wait for.
+    TW_RETURN_IF_BAD(cuda::check(cuda::driver().ctx_synchronize(), "upload"));
     for (int set = 1; set < sets_; ++set)
       TW_RETURN_IF_BAD(cuda::check(
           cuda::driver().memcpy_dtod_async(address(it->second[size_t(set)].data()), first, bytes, gpu_.stream()),
@@ -162,7 +164,7 @@ Status Runner::list_plans() {
   std::map<std::string, int> count;
   for (int64_t i = 0; i < list_.count(); ++i) {
     const PlanRow& r = list_.at(i);
-    if (r.state != PlanState::Listed) continue;
+    if (r.state != PlanState::Listed || r.candidate.last_resort) continue;
     contest_.refused.erase(r.engine->name());
     if (options_.quick && ++count[r.engine->name()] > 6) continue;
     GpuPlan plan;
@@ -183,12 +185,14 @@ Status Runner::make_inputs_from(const GraphPtr& described) {
   TW_RETURN_IF_BAD(tensors_->add(*graph, *host_));
   PlanList list;
   TW_RETURN_IF_BAD(list.create(graph, gpu_.target(), kModes, nullptr));
-  TW_RETURN_IF_BAD(list.build(BuildPlanPolicy_t::HEURISTICS_CHOICE));
-  const Executable& executable = *list.at(list.chosen().value_or(0)).executable;
+  std::shared_ptr<const Executable> executable;
+  for (int64_t i = 0; i < list.count() && !executable; ++i)
+    if (!list.at(i).candidate.last_resort && list.build_at(i).is_good()) executable = list.at(i).executable;
+  if (!executable) return not_supported("no plan makes its inputs: {}", list.why_none());
   TW_ASSIGN_OR_RETURN(const cuda::DeviceMemory workspace,
-                      cuda::DeviceMemory::allocate(gpu_.target().ordinal, executable.workspace_bytes()));
+                      cuda::DeviceMemory::allocate(gpu_.target().ordinal, executable->workspace_bytes()));
   for (int set = 0; set < tensors_->sets(); ++set)
-    TW_RETURN_IF_BAD(executable.run(tensors_->bindings(*graph, set), workspace.data(), gpu_.queue()));
+    TW_RETURN_IF_BAD(executable->run(tensors_->bindings(*graph, set), workspace.data(), gpu_.queue()));
   TW_RETURN_IF_BAD(gpu_.wait());
   for (const ir::Tensor& t : graph->tensors)
     if (t.role == ir::Role::Output)

@@ -32,8 +32,11 @@ inline constexpr EnvironmentVariable kNvrtcPath = {
 inline constexpr EnvironmentVariable kTuningDb = {
     "TILEWRIGHT_TUNING_DB", "the file of tuned plans instead of the one in the user's cache folder; off: none"};
 
+inline constexpr EnvironmentVariable kDevice = {"TILEWRIGHT_DEVICE",
+                                                "what --device of the shell tool is when it is not given: cpu, cuda:1"};
+
 inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify,    kStrictPlans, kOnednnPath,
-                                                       kCudnnPath,  kNvrtcPath, kTuningDb};
+                                                       kCudnnPath,  kNvrtcPath, kTuningDb,    kDevice};
 
 // What others set, and the search for NVIDIA's libraries goes by.
 inline constexpr EnvironmentVariable kPlacesEnvironment[] = {

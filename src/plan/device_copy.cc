@@ -34,7 +34,8 @@ Status DeviceCopy::upload() {
         cuda::driver().memcpy_htod(reinterpret_cast<cuda::CUdeviceptr>(p.device.data()) + cuda::CUdeviceptr(p.offset),
                                    p.host->whole(), size_t(p.host->whole_bytes())),
         "copy to the GPU"));
-  return {};
+  // From pageable memory the last of it may still be on its way, which only the default stream would wait for.
+  return cuda::check(cuda::driver().ctx_synchronize(), "copy to the GPU");
 }
 
 Status DeviceCopy::download() {

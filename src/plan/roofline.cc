@@ -47,8 +47,9 @@ Result<std::shared_ptr<const Executable>> first_plan(std::shared_ptr<const ir::G
   PlanList list;
   TW_RETURN_IF_BAD(list.create(std::move(graph), target, {HeurMode_t::A}, nullptr));
   TW_RETURN_IF_BAD(list.check_support());
-  TW_RETURN_IF_BAD(list.build(BuildPlanPolicy_t::HEURISTICS_CHOICE));
-  return list.at(list.chosen().value_or(0)).executable;
+  for (int64_t i = 0; i < list.count(); ++i)
+    if (!list.at(i).candidate.last_resort && list.build_at(i).is_good()) return list.at(i).executable;
+  return not_supported("no engine multiplies matrices on {}: {}", target.text(), list.why_none());
 }
 
 // --- a GPU -------------------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ Status fill_normal(const cuda::DeviceMemory& memory) {
         cuda::check(cuda::driver().memcpy_htod(address(memory) + cuda::CUdeviceptr(at), block.data(),
                                                size_t(std::min(memory.bytes() - at, int64_t(block.size()) * 2))),
                     "upload"));
-  return {};
+  return cuda::check(cuda::driver().ctx_synchronize(), "upload");
 }
 
 Result<double> gpu_flops_per_s(const Target& target, const Queue& queue) {

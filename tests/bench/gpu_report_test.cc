@@ -33,7 +33,7 @@ GpuContest contest() {
   return c;
 }
 
-TEST(GpuBenchReport, ALinePerEngineWithItsFirstAndItsBestPlan) {
+TEST(BenchReport, ALinePerEngineWithItsFirstAndItsBestPlan) {
   const auto list = outcomes_of(row(), contest());
   ASSERT_EQ(list.size(), 3u);
   const GpuOutcome &cudnn = list[0], &other = list[1], &third = list[2];
@@ -50,7 +50,7 @@ TEST(GpuBenchReport, ALinePerEngineWithItsFirstAndItsBestPlan) {
   EXPECT_TRUE(third.ok());
 }
 
-TEST(GpuBenchReport, AWrongPlanIsAnErrorUnlessItsNotesTellOfLessExactness) {
+TEST(BenchReport, AWrongPlanIsAnErrorUnlessItsNotesTellOfLessExactness) {
   GpuContest c = contest();
   c.plans.push_back(plan("cudnn", "cudnn.fft", 0, "off by 1", true, true));
   EXPECT_TRUE(outcomes_of(row(), c)[0].ok());
@@ -60,13 +60,13 @@ TEST(GpuBenchReport, AWrongPlanIsAnErrorUnlessItsNotesTellOfLessExactness) {
   EXPECT_EQ(outcomes_of(row(), c)[0].error, "cudnn.eng9: 12 of 64 differ");
 }
 
-TEST(GpuBenchReport, AnEngineWithNoPlanThatRunsIsAnError) {
+TEST(BenchReport, AnEngineWithNoPlanThatRunsIsAnError) {
   GpuContest c;
   c.plans = {plan("cudnn", "cudnn.eng3", 0, "it did not build")};
   EXPECT_THAT(outcomes_of(row(), c)[0].error, HasSubstr("no plan ran: cudnn.eng3: it did not build"));
 }
 
-TEST(GpuBenchReport, PeersAreReadAndHeldAgainst) {
+TEST(BenchReport, PeersAreReadAndHeldAgainst) {
   const auto front_end = Peer::parse(
       R"({"name": "front end", "held": "cudnn", "rows": [{"row": "matmul/1x2x3", "ms": 0.99, "plan0_ms": 2.0, "plans": 3}]})");
   const auto torch = Peer::parse(R"({"name": "PyTorch 2", "rows": [{"row": "matmul/1x2x3", "ms": 3}]})");
@@ -94,7 +94,7 @@ TEST(GpuBenchReport, PeersAreReadAndHeldAgainst) {
   EXPECT_THAT(Peer::read("/absent.json").status().err_msg, HasSubstr("cannot read \"/absent.json\""));
 }
 
-TEST(GpuBenchReport, JsonHasEveryRowAndKeepsThoseOfAnEarlierFile) {
+TEST(BenchReport, JsonHasEveryRowAndKeepsThoseOfAnEarlierFile) {
   GpuHeader h;
   h.gpu = "a GPU", h.copy_bandwidth = 4e12, h.command = "./dev bench gpu";
   const auto j = to_json(h, outcomes_of(row(), contest()), {}, nullptr);

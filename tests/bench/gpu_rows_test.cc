@@ -18,7 +18,7 @@ const ir::Tensor* find(const ir::Graph& g, const std::string& name) {
   return nullptr;
 }
 
-TEST(GpuBenchRows, EveryRowIsAValidGraphWithSamplesInsideIt) {
+TEST(BenchRows, EveryRowIsAValidGraphWithSamplesInsideIt) {
   std::set<std::string> names;
   for (const GpuRow& row : gpu_rows()) {
     SCOPED_TRACE(row.name);
@@ -73,7 +73,7 @@ struct Computed {
 };
 
 // What the reference computes of the whole is right for every sample, and one wrong element is seen.
-TEST(GpuBenchRows, SamplesJudgeTheWhole) {
+TEST(BenchRows, SamplesJudgeTheWhole) {
   for (const GpuRow& row : gpu_rows(true)) {
     SCOPED_TRACE(row.name);
     Computed computed(row);
@@ -100,7 +100,7 @@ TEST(GpuBenchRows, SamplesJudgeTheWhole) {
   }
 }
 
-TEST(GpuBenchRows, AResultThatCannotBeReadIsAnError) {
+TEST(BenchRows, AResultThatCannotBeReadIsAnError) {
   const GpuRow row = gpu_rows(true)[0];
   Computed computed(row);
   const auto reference = SampledReference::make(row, *computed.graph, computed.tensors, 3);

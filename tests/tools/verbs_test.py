@@ -35,8 +35,9 @@ def path(name, content=None):
 
 def call(*arguments, code=0, stdin=None, out=(), err=(), env={}):
     """Runs the tool; its standard output. Checks the exit code and texts that must appear."""
+    # On the CPU, also where there is a GPU, unless a test says otherwise.
     done = subprocess.run([tool, *arguments], input=stdin, capture_output=True, text=True, cwd=work, timeout=500,
-                          env={**os.environ, **env})
+                          env={**os.environ, "TILEWRIGHT_DEVICE": "cpu", **env})
     where = f"tilewright {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
     assert done.returncode == code, f"exit code {done.returncode}, expected {code}: {where}"
     for text in out:
@@ -56,6 +57,8 @@ def test_help():
     for verb in verbs:
         assert verb in text
         call(verb, "--help", out=["Examples:", f"tilewright {verb}"])
+    for verb in ["tour", "run", "tune", "explain", "plans", "show", "check"]:
+        call(verb, "--help", out=["--device DEVICE", "h200"])
     call(code=2, err=["SUBCOMMAND", "tour"])
     call("frobnicate", code=2, err=["no verb", "tour"])
     call("run", code=2, err=["graph"])
@@ -169,9 +172,9 @@ def test_npy():
 
 def test_tune():
     small = path("small.json", SMALL)
-    call("tune", small, "--seconds", "0.02", out=["FLOP/s", "workspace", "reference", "ok"])
+    call("tune", small, "--seconds", "0.02", out=["FLOP/s", "workspace", "reference", "ok", "limits copies at", "of limit"])
     report = json.loads(call("tune", small, "--seconds", "0.02", "--json", "-"))
-    assert all(p["ok"] and p["time_ms"]["median"] > 0 for p in report["plans"]), report
+    assert all(p["ok"] and p["time_ms"]["median"] > 0 and p["of_roofline"] > 0 for p in report["plans"]), report
     call("tune", small, "--seconds", "0.02", "--json", "tuned.json", "--no-check", out=["plan"])
     with open(path("tuned.json")) as f:
         assert json.load(f)["plans"]
@@ -184,6 +187,19 @@ def test_tuned():
     env = {"TILEWRIGHT_TUNING_DB": db}
     before = json.loads(call("plans", small, "--json", env=env))["plans"][0]
     call("tune", small, "--seconds", "0.01", out=[f"remembered in {db}"], env=env)
+    with open(db) as f:
+        lines = [json.loads(line) for line in f]
+    # What the machine reaches is measured once, and kept beside.
+    with open(path("roofline.json")) as f:
+        limits = json.load(f)
+    assert len(limits) == 1 and all(v["bytes_per_s"] > 0 and v["flops_per_s"] > 0 for v in limits.values()), limits
+    known = {key: {"bytes_per_s": 5e12, "flops_per_s": 7e14} for key in limits}
+    path("roofline.json", known)
+    call("tune", small, "--seconds", "0.01", out=["copies at 5.00 TB/s, a FLOAT matmul at 700 TFLOP/s"], env=env)
+    path("roofline.json", "no JSON")
+    call("tune", small, "--seconds", "0.01", out=["limits copies at"], env=env)
+    with open(path("roofline.json")) as f:
+        assert json.load(f).keys() == limits.keys()
     with open(db) as f:
         lines = [json.loads(line) for line in f]
     slowest = max(lines, key=lambda line: line["ms"])
@@ -211,6 +227,43 @@ def test_plans():
     call("plans", matmul, out=["reference", "listed"])
     report = json.loads(call("plans", matmul, "--json"))
     assert report["plans"][0]["index"] == 0 and report["plans"][0]["engine"]
+
+
+def test_device():
+    """What a verb plans for: a device of this machine, or a target that is only planned for."""
+    small = path("small.json", SMALL)
+    off = {"TILEWRIGHT_CUDNN_PATH": "off", "TILEWRIGHT_DEVICE": ""}  # no engine for a GPU of this machine
+    call("run", small, "--device", "cpu", "--check", out=["device cpu:", "ok"])
+    call("run", small, out=["device cpu:"], env=off)
+    assert json.loads(call("plans", small, "--device", "h200", "--json"))["target"].startswith("cuda:sm_90")
+    report = json.loads(call("explain", small, "--device", "cuda:sm_80,sms=108", "--json"))
+    assert report["target"].startswith("cuda:sm_80,sms=108"), report["target"]
+    assert {e["name"] for e in report["engines"]} & {"cpu.fused", "reference"} == set(), report["engines"]
+    call("plans", small, "--device", "cpu:avx2,threads=64", out=["cpu.fused"])
+    assert json.loads(call("plans", small, "--json", env={"TILEWRIGHT_DEVICE": "h200"}))["target"].startswith("cuda:")
+    call("run", small, "--device", "cpu", out=["device cpu:"], env={"TILEWRIGHT_DEVICE": "h200"})
+    for verb in ["run", "tune", "check"]:
+        call(verb, small, "--device", "h200", code=1, err=["--device h200", "can be made here, but not run", "tilewright plans"])
+        call(verb, small, "--device", "cuda:77", code=1, err=["--device cuda:77"])
+    call("tour", "--quick", "--device", "h200", code=1, err=["--device h200", "not run"])
+    for wrong in ["bogus", "cuda:x", "cuda:sm_90,sms=0", "cpu:z80", ""]:
+        call("plans", small, "--device", wrong, code=2, err=[f"--device {wrong}", "expected"])
+    call("plans", small, code=2, err=["--device bogus"], env={"TILEWRIGHT_DEVICE": "bogus"})
+
+
+def test_gpu():
+    """The verbs on a GPU of this machine."""
+    gpus = json.loads(call("doctor", "--json"))["gpus"]
+    if not gpus:
+        print("skipped: the driver lists no GPU")
+        sys.exit(77)
+    on_gpu = {"TILEWRIGHT_DEVICE": "cuda:0", "TILEWRIGHT_TUNING_DB": path("gpu.jsonl")}
+    call("run", matmul, "--check", out=["device NVIDIA", "ok"], env=on_gpu)
+    call("tune", matmul, "--seconds", "0.05", out=["limits copies at", "a BFLOAT16 matmul", "remembered in"], env=on_gpu)
+    call("check", matmul, "--seeds", "2", out=["all right"], env=on_gpu)
+    call("plans", matmul, out=["listed"], env=on_gpu)
+    call("tour", "--quick", out=["8/8"], env=on_gpu)
+    call("run", matmul, "--device", f"cuda:{len(gpus)}", code=1, err=[f"--device cuda:{len(gpus)}"])
 
 
 def test_show():

@@ -17,16 +17,15 @@ struct Case {
 
 // The outcome of one plan on one fill and seed; empty when right.
 std::string check_once(Session& session, Harness& harness, int64_t index) {
-  harness.poison_outputs();
-  void* workspace = harness.workspace(session.workspace_bytes(index));
-  Status status = session.execute(harness, index, workspace);
+  Status status = session.run_once(harness, index);
   if (status.is_good()) status = harness.check();
   return status.get_message();
 }
 
 // Checks one graph file; the number of failures.
-int check_graph(const std::string& path, const CheckOptions& options, const std::vector<Case>& cases, int64_t& runs) {
-  Session session(path);
+int check_graph(const std::string& path, const ChosenDevice& device, const CheckOptions& options,
+                const std::vector<Case>& cases, int64_t& runs) {
+  Session session(path, device);
   std::vector<PlanInfo> plans = select_plans(session.plans(), options.engine);
   if (options.plan >= 0) std::erase_if(plans, [&](const PlanInfo& p) { return p.index != options.plan; });
   if (plans.empty()) fail("no plan of \"{}\" is left to check", path);
@@ -46,8 +45,8 @@ int check_graph(const std::string& path, const CheckOptions& options, const std:
         ++runs;
         problems[p] = check_once(session, harness, plans[p].index);
         if (!problems[p].empty())
-          repros[p] = fmt::format("tilewright check {} --plan {} --fill {} --seed {} --seeds 1", path, plans[p].index,
-                                  c.name, seed);
+          repros[p] = fmt::format("tilewright check {} --device {} --plan {} --fill {} --seed {} --seeds 1", path,
+                                  options.device, plans[p].index, c.name, seed);
       }
     }
 
@@ -74,9 +73,11 @@ int check(const CheckOptions& options) {
   std::vector<Case> cases;
   if (options.fill != "integers") cases.push_back({Fill::Random, "random"});
   if (options.fill != "random") cases.push_back({Fill::Integers, "integers"});
+  const ChosenDevice device(options.device);
+  device.must_run();
   int failures = 0;
   int64_t runs = 0;
-  for (const std::string& path : options.graphs) failures += check_graph(path, options, cases, runs);
+  for (const std::string& path : options.graphs) failures += check_graph(path, device, options, cases, runs);
   std::cout << fmt::format("{} graph{}, {} runs: ", options.graphs.size(), options.graphs.size() == 1 ? "" : "s", runs)
             << (failures ? red(fmt::format("{} plans are wrong", failures)) : green("all right")) << '\n';
   return failures ? 1 : 0;

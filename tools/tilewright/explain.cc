@@ -61,15 +61,18 @@ ordered_json candidate_json(const ir::Graph& graph, const Candidate& c) {
 }  // namespace
 
 int explain(const ExplainOptions& options) {
-  const Session session(options.graph);
+  const ChosenDevice device(options.device);
+  const Session session(options.graph, device);
   const ir::Graph& graph = session.ir();
-  const Target target = Target::this_machine();
+  const Target& target = device.target();
   const ir::Cost cost = ir::cost(graph);
   ordered_json j = describe_json(graph);
+  j["target"] = target.text();
   if (!options.json) {
     std::cout << bold("Graph") << fmt::format(" \"{}\" ({})\n", graph.name, options.graph)
               << indented(ir::describe(graph), "  ")
-              << fmt::format("  {}, {} of tensors\n", human_rate(cost.flops, "FLOP"), human_bytes(cost.bytes));
+              << fmt::format("  {}, {} of tensors; for {}\n", human_rate(cost.flops, "FLOP"), human_bytes(cost.bytes),
+                             device.text());
   }
   for (const Engine* engine : all_engines()) {
     if (!engine->unavailable(target).empty()) continue;  // doctor tells of those
@@ -116,9 +119,11 @@ int explain(const ExplainOptions& options) {
 }
 
 int plans(const ExplainOptions& options) {
-  const Session session(options.graph);
+  const ChosenDevice device(options.device);
+  const Session session(options.graph, device);
   if (options.json) {
     ordered_json j = describe_json(session.ir());
+    j["target"] = device.target().text();
     for (const PlanInfo& p : session.plans())
       j["plans"].push_back({{"index", p.index},
                             {"name", p.name},

@@ -4,6 +4,7 @@
 #include <functional>
 #include <iostream>
 
+#include "chosen_device.h"
 #include "terminal.h"
 #include "tilewright/device.h"
 #include "verbs.h"
@@ -27,6 +28,11 @@ std::pair<CLI::App*, std::shared_ptr<Options>> verb(CLI::App& app, Action& actio
   return {sub, options};
 }
 
+template <class Options>
+void add_device(CLI::App* verb, const std::shared_ptr<Options>& options) {
+  verb->add_option("--device", options->device, kDeviceHelp)->type_name("DEVICE");
+}
+
 void add_verbs(CLI::App& app, Action& action) {
   {
     auto [v, o] = verb<DoctorOptions>(
@@ -46,12 +52,14 @@ void add_verbs(CLI::App& app, Action& action) {
                                     "Each section is a program of its own in examples/.\n");
     v->add_flag("--quick", o->quick, "Small sizes");
     v->add_option("sections", o->sections, "Sections to run, 1 to 8 (default: all)")->check(CLI::Range(1, 8));
+    add_device(v, o);
   }
   {
     auto [v, o] = verb<RunOptions>(
         app, action, "run", "Run one plan of a graph on random or given inputs", run,
         "  tilewright run examples/graphs/matmul_gelu.json\n"
         "  tilewright run g.json --check --engine cpu.fused\n"
+        "  tilewright run g.json --device cpu\n"
         "  tilewright run g.json --in X=x.npy --in W=w.npy --out Y=y.npy\n\n"
         "Random inputs suit the ops that read them: variances are positive, sequence lengths fit. BFLOAT16 travels in\n"
         ".npy files as raw u2, FP8 as raw u1. Without --engine or --plan, the best plan of the ranking runs.\n");
@@ -69,6 +77,7 @@ void add_verbs(CLI::App& app, Action& action) {
         ->check(CLI::PositiveNumber);
     v->add_option("--seed", o->seed, "Seed of the random inputs")->capture_default_str();
     v->add_flag("--integers", o->integers, "Small integers instead of random numbers");
+    add_device(v, o);
   }
   {
     auto [v, o] = verb<TuneOptions>(
@@ -76,7 +85,10 @@ void add_verbs(CLI::App& app, Action& action) {
         "  tilewright tune g.json\n"
         "  tilewright tune g.json --engine cpu --seconds 2\n"
         "  tilewright tune g.json --json tuned.json\n\n"
-        "Time is the median after a warm-up; spread is (max - min) / median. Error is the largest difference from the\n"
+        "Time is the median after a warm-up, on a GPU by its events and on memory that rotates past its cache; spread "
+        "is\n"
+        "(max - min) / median. \"of limit\" is the share of what copies and a large matmul reach here. Error is the "
+        "largest difference from the\n"
         "double-precision reference, and \"of bound\" the largest share of what rounding could explain (100 % at "
         "most).\n");
     v->add_option("graph", o->graph, "Graph file (- for standard input)")->required();
@@ -87,21 +99,26 @@ void add_verbs(CLI::App& app, Action& action) {
     v->add_option("--json", o->json, "Also write the results to this file (-: only that, to standard output)");
     v->add_option("--seed", o->seed, "Seed of the random inputs")->capture_default_str();
     v->add_flag("!--no-check", o->check, "Do not compare with the reference");
+    add_device(v, o);
   }
   {
     auto [v, o] = verb<ExplainOptions>(app, action, "explain",
                                        "The graph, and for each engine: yes, or every reason why not", explain,
                                        "  tilewright explain g.json\n"
+                                       "  tilewright explain g.json --device h200\n"
                                        "  tilewright explain g.json --json | jq '.engines[].regions'\n");
     v->add_option("graph", o->graph, "Graph file (- for standard input)")->required();
     v->add_flag("--json", o->json, "Print JSON instead of text");
+    add_device(v, o);
   }
   {
     auto [v, o] = verb<ExplainOptions>(app, action, "plans", "The plan list of a graph", plans,
                                        "  tilewright plans g.json\n"
+                                       "  tilewright plans g.json --device h200     as on an H200, without one\n"
                                        "  tilewright run g.json --plan 2\n");
     v->add_option("graph", o->graph, "Graph file (- for standard input)")->required();
     v->add_flag("--json", o->json, "Print JSON instead of a table");
+    add_device(v, o);
   }
   {
     auto [v, o] = verb<ShowOptions>(app, action, "show",
@@ -111,6 +128,7 @@ void add_verbs(CLI::App& app, Action& action) {
     v->add_option("graph", o->graph, "Graph file (- for standard input)")->required();
     v->add_option("-o,--output", o->output, "SVG file (-: standard output; default: the graph's name with .svg)");
     v->add_option("--engine", o->engine, "Regions of the first plan whose name contains this (default: the best plan)");
+    add_device(v, o);
   }
   {
     auto [v, o] =
@@ -129,6 +147,7 @@ void add_verbs(CLI::App& app, Action& action) {
     v->add_option("--seed", o->seed, "First seed")->capture_default_str();
     v->add_option("--seeds", o->seeds, "Number of seeds")->capture_default_str()->check(CLI::Range(1, 1000000));
     v->add_flag("-q,--quiet", o->quiet, "Print failures only");
+    add_device(v, o);
   }
   {
     auto [v, o] = verb<OpsOptions>(app, action, "ops", "The ops of graph files: ports and attributes", ops,

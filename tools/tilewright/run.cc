@@ -54,7 +54,9 @@ Summary summarise(const ir::Tensor& t, const void* memory) {
 }  // namespace
 
 int run(const RunOptions& options) {
-  Session session(options.graph);
+  const ChosenDevice device(options.device);
+  device.must_run();
+  Session session(options.graph, device);
   const ir::Graph& graph = session.ir();
   std::vector<Binding> inputs, outputs;
   for (const std::string& text : options.inputs) inputs.push_back(parse_binding(graph, text, false));
@@ -77,12 +79,11 @@ int run(const RunOptions& options) {
     if (!note.empty()) notes.push_back(fmt::format("{}: {}", b.file, note));
   }
   harness.inputs_changed();
-  harness.poison_outputs();
-  void* workspace = harness.workspace(session.workspace_bytes(index));
-  must(session.execute(harness, index, workspace), fmt::format("plan {} {}", index, plan.name));
+  must(session.run_once(harness, index), fmt::format("plan {} {}", index, plan.name));
   const Status memory = harness.check_memory();
 
   std::cout << bold("graph  ") << graph.name << " (" << options.graph << ")\n" << ir::describe(graph);
+  std::cout << bold("device ") << device.text() << '\n';
   std::cout << bold("plan   ")
             << fmt::format("{} {}, {} kernel{}, workspace {}\n", index, plan.name, plan.kernel_count,
                            plan.kernel_count == 1 ? "" : "s", human_bytes(double(plan.workspace_bytes)));
@@ -132,8 +133,7 @@ int run(const RunOptions& options) {
     notes.push_back(fmt::format("wrote {}{}", b.file, note.empty() ? "" : ": " + note));
   }
 
-  const Timing timing =
-      time_runs([&] { must(session.execute(harness, index, workspace), "execute"); }, options.repeat, 0.33);
+  const Timing timing = session.time(harness, index, options.repeat, 0.33);
   const ir::Cost cost = ir::cost(graph);
   const double seconds = timing.median_ms / 1e3;
   std::cout << bold("time   ")

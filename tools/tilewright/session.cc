@@ -4,6 +4,8 @@
 #include <chrono>
 
 #include "frontend/builder.h"
+#include "plan/device_copy.h"
+#include "plan/device_timer.h"
 #include "terminal.h"
 
 namespace tilewright::tool {
@@ -18,8 +20,9 @@ graph::Graph load_graph(const std::string& path) {
   return graph;
 }
 
-Session::Session(const std::string& path) : path_(path), graph_(load_graph(path)) {
-  must(graph_.build_operation_graph(), fmt::format("\"{}\"", path));
+Session::Session(const std::string& path, const ChosenDevice& device)
+    : path_(path), device_(device), graph_(load_graph(path)) {
+  device_.lower(graph_, fmt::format("\"{}\"", path));
   must(graph_.create_execution_plans({HeurMode_t::A, HeurMode_t::B, HeurMode_t::FALLBACK}),
        fmt::format("\"{}\"", path));
   must(graph_.check_support(), fmt::format("\"{}\"", path));
@@ -47,9 +50,20 @@ int64_t Session::build_best(const std::string& engine) {
 
 Status Session::build(int64_t index) { return graph_.build_plan_at_index(index); }
 
-Status Session::execute(Harness& harness, int64_t index, void* workspace) {
-  auto pack = harness.variant_pack();
-  return graph_.execute_plan_at_index(Handle{}, pack, workspace, index);
+Status Session::run_once(Harness& harness, int64_t index) {
+  harness.poison_outputs();
+  void* workspace = harness.workspace(workspace_bytes(index));
+  if (!device_.is_gpu()) {
+    auto pack = harness.variant_pack();
+    return graph_.execute_plan_at_index(Handle{}, pack, workspace, index);
+  }
+  TW_ASSIGN_OR_RETURN(DeviceCopy copy, DeviceCopy::make(*ir_, harness, device_.queue().ordinal));
+  TW_RETURN_IF_BAD(copy.upload());
+  std::unordered_map<int64_t, void*> pack;
+  for (size_t id = 0; id < ir_->tensors.size(); ++id)
+    if (ir_->tensors[id].bound_by_caller()) pack[ir_->tensors[id].uid] = copy.bindings()[id];
+  TW_RETURN_IF_BAD(graph_.execute_plan_at_index(device_.handle(), pack, copy.workspace(), index));
+  return copy.download();
 }
 
 const std::string& Session::config(int64_t index) const { return graph_.impl().plans.at(index).candidate.config; }
@@ -61,12 +75,22 @@ std::vector<RegionInfo> Session::regions(int64_t index) const {
   return best ? row.proposal->regions() : std::vector<RegionInfo>();
 }
 
-Timing time_runs(const std::function<void()>& body, int runs, double seconds) {
+Timing summary(std::vector<double> ms) {
+  std::sort(ms.begin(), ms.end());
+  const size_t n = ms.size();
+  return {(ms[(n - 1) / 2] + ms[n / 2]) / 2, ms.front(), ms.back(), int(n)};
+}
+
+Timing Session::time(Harness& harness, int64_t index, int runs, double seconds) {
+  if (device_.is_gpu()) return time_on_gpu(harness, index, runs, seconds);
   using clock = std::chrono::steady_clock;
   const auto ms_since = [](clock::time_point start) {
     return std::chrono::duration<double, std::milli>(clock::now() - start).count();
   };
   constexpr int kLeast = 3, kMost = 200;
+  auto pack = harness.variant_pack();
+  void* workspace = harness.workspace(workspace_bytes(index));
+  const auto body = [&] { must(graph_.execute_plan_at_index(Handle{}, pack, workspace, index), "execute"); };
   body();
   std::vector<double> times;
   const auto begin = clock::now();
@@ -79,9 +103,63 @@ Timing time_runs(const std::function<void()>& body, int runs, double seconds) {
     body();
     times.push_back(ms_since(start));
   }
-  std::sort(times.begin(), times.end());
-  const size_t n = times.size();
-  return {(times[(n - 1) / 2] + times[n / 2]) / 2, times.front(), times.back(), int(n)};
+  return summary(std::move(times));
+}
+
+namespace {
+
+// What a plan reads and writes on a GPU, several times over, so that a run does not find its inputs in the cache.
+struct RotatingMemory {
+  std::vector<cuda::DeviceMemory> memory;
+  std::vector<Bindings> sets;
+
+  static Result<RotatingMemory> make(const ir::Graph& graph, const Harness& harness, const Target& target) {
+    double bytes = 1;
+    for (const ir::Tensor& t : graph.tensors)
+      if (t.bound_by_caller()) bytes += double(t.storage_bytes());
+    const double past_cache = 3 * double(target.gpu->l2_bytes) / bytes,
+                 fits = 0.3 * double(target.gpu->memory_bytes) / bytes;
+    RotatingMemory made;
+    made.sets.assign(size_t(std::clamp(std::min(past_cache, fits) + 1, 2.0, 256.0)), harness.bindings());
+    for (size_t id = 0; id < graph.tensors.size(); ++id) {
+      const ir::Tensor& t = graph.tensors[id];
+      if (!t.bound_by_caller() || t.role == ir::Role::Scalar) continue;
+      for (Bindings& set : made.sets) {
+        TW_ASSIGN_OR_RETURN(cuda::DeviceMemory part, cuda::DeviceMemory::allocate(target.ordinal, t.storage_bytes()));
+        set[id] = part.data();
+        made.memory.push_back(std::move(part));
+        if (t.role == ir::Role::Output || !set[id]) continue;
+        TW_RETURN_IF_BAD(
+            cuda::check(cuda::driver().memcpy_htod(reinterpret_cast<cuda::CUdeviceptr>(set[id]),
+                                                   harness.memory(ir::TensorId(id)), size_t(t.storage_bytes())),
+                        "copy to the GPU"));
+      }
+    }
+    TW_RETURN_IF_BAD(cuda::check(cuda::driver().ctx_synchronize(), "copy to the GPU"));
+    return made;
+  }
+};
+
+Result<std::vector<double>> gpu_times(const Executable& plan, const RotatingMemory& memory, const Queue& queue,
+                                      int runs, double seconds) {
+  TW_ASSIGN_OR_RETURN(const cuda::DeviceMemory workspace,
+                      cuda::DeviceMemory::allocate(queue.ordinal, plan.workspace_bytes()));
+  const auto run = [&](int64_t turn) { return plan.run(memory.sets[size_t(turn)], workspace.data(), queue); };
+  TW_ASSIGN_OR_RETURN(DeviceTimer timer, DeviceTimer::make(queue, run, int64_t(memory.sets.size())));
+  const double sample_ms = timer.estimate_ms() * double(timer.batch());
+  return timer.samples(runs > 0 ? runs : int(std::clamp(seconds * 1e3 / std::max(sample_ms, 1e-3), 5.0, 20.0)));
+}
+
+}  // namespace
+
+Timing Session::time_on_gpu(const Harness& harness, int64_t index, int runs, double seconds) {
+  const cuda::ScopedDevice current(device_.queue().ordinal);
+  must(current.status(), "the GPU");
+  const auto memory = RotatingMemory::make(*ir_, harness, device_.target());
+  must(memory.status(), "memory to time plans on");
+  const auto ms = gpu_times(*graph_.impl().plans.at(index).executable, *memory, device_.queue(), runs, seconds);
+  must(ms.status(), "timing");
+  return summary(*ms);
 }
 
 std::string type_name(const ir::Tensor& tensor) {

@@ -350,7 +350,8 @@ std::string svg_of(const ir::Graph& graph, const std::vector<RegionInfo>& region
 }
 
 int show(const ShowOptions& options) {
-  const Session session(options.graph);
+  const ChosenDevice device(options.device);
+  const Session session(options.graph, device);
   std::vector<RegionInfo> regions;
   std::string name;
   for (const PlanInfo& plan : select_plans(session.plans(), options.engine)) {

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "../../examples/common.h"
+#include "chosen_device.h"
 #include "table.h"
 #include "terminal.h"
 #include "verbs.h"
@@ -27,6 +28,8 @@ int tour(const TourOptions& options) {
     return options.sections.empty() ||
            std::find(options.sections.begin(), options.sections.end(), number) != options.sections.end();
   };
+  const ChosenDevice device(options.device);
+  device.must_run();
   example::Tour tour;
   tour.quick = options.quick;
   const auto start = std::chrono::steady_clock::now();

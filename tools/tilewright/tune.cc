@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ir/op_def.h"
+#include "plan/roofline.h"
 #include "plan/tuning_db.h"
 #include "session.h"
 #include "table.h"
@@ -37,9 +38,7 @@ Row measure(Session& session, Harness& harness, const PlanInfo& listed, const Tu
     row.problem = status.get_message();
     return row;
   }
-  harness.poison_outputs();
-  void* workspace = harness.workspace(session.workspace_bytes(listed.index));
-  status = session.execute(harness, listed.index, workspace);
+  status = session.run_once(harness, listed.index);
   if (status.is_good()) status = harness.check_memory();
   if (status.is_good() && options.check) {
     auto outputs = harness.compare_outputs();
@@ -52,9 +51,7 @@ Row measure(Session& session, Harness& harness, const PlanInfo& listed, const Tu
     }
   }
   if (status.is_bad()) row.problem = status.get_message();
-  if (row.problem.empty())
-    row.timing =
-        time_runs([&] { must(session.execute(harness, listed.index, workspace), listed.name); }, 0, options.seconds);
+  if (row.problem.empty()) row.timing = session.time(harness, listed.index, 0, options.seconds);
   return row;
 }
 
@@ -65,17 +62,19 @@ std::string remember(const Session& session, const std::vector<Row>& rows) {
     if (row.problem.empty() && row.timing.runs)
       tuned.push_back({row.plan.engine, session.config(row.plan.index), row.timing.median_ms});
   if (tuned.empty()) return "nothing is remembered: no plan ran and was right";
-  const Status status = remember_tuned(session.ir(), Target::this_machine(), tuned);
+  const Status status = remember_tuned(session.ir(), session.device().target(), tuned);
   return status.is_good() ? "remembered in " + tuning_db_path() : status.get_message();
 }
 
-nlohmann::ordered_json to_json(const Session& session, const TuneOptions& options, const std::vector<Row>& rows) {
+nlohmann::ordered_json to_json(const Session& session, const TuneOptions& options, const Roofline& limits,
+                               const std::vector<Row>& rows) {
   const ir::Cost cost = ir::cost(session.ir());
   nlohmann::ordered_json j;
   j["graph"] = session.path();
   j["name"] = session.ir().name;
   j["version"] = version_string();
-  j["target"] = Target::this_machine().text();
+  j["target"] = session.device().target().text();
+  j["roofline"] = {{"bytes_per_second", limits.bytes_per_s}, {"flops_per_second", limits.flops_per_s}};
   j["seed"] = options.seed;
   j["flops"] = cost.flops;
   j["bytes"] = cost.bytes;
@@ -98,6 +97,7 @@ nlohmann::ordered_json to_json(const Session& session, const TuneOptions& option
                       {"runs", row.timing.runs}};
       p["flops_per_second"] = cost.flops / row.timing.median_ms * 1e3;
       p["bytes_per_second"] = cost.bytes / row.timing.median_ms * 1e3;
+      p["of_roofline"] = limits.share(cost.flops, cost.bytes, row.timing.median_ms);
     }
     if (options.check) p["max_error"] = row.error, p["error_of_bound"] = row.of_bound;
     j["plans"].push_back(std::move(p));
@@ -108,10 +108,14 @@ nlohmann::ordered_json to_json(const Session& session, const TuneOptions& option
 }  // namespace
 
 int tune(const TuneOptions& options) {
-  Session session(options.graph);
+  const ChosenDevice device(options.device);
+  device.must_run();
+  Session session(options.graph, device);
   const std::vector<PlanInfo> selected = select_plans(session.plans(), options.engine);
   if (selected.empty()) fail("no plan of \"{}\" has \"{}\" in its name", options.graph, options.engine);
   Harness harness(session.ir(), {options.seed});
+  const auto measured = roofline(device.target(), device.queue());
+  const Roofline limits = measured ? *measured : Roofline{};
   std::vector<Row> rows;
   {
     Progress progress("tune", int64_t(selected.size()));
@@ -126,7 +130,7 @@ int tune(const TuneOptions& options) {
   });
   const std::string remembered = remember(session, rows);
   if (!options.json.empty()) {
-    auto j = to_json(session, options, rows);
+    auto j = to_json(session, options, limits, rows);
     j["remembered"] = remembered;
     write_text(options.json, j.dump(2) + '\n');
   }
@@ -136,26 +140,33 @@ int tune(const TuneOptions& options) {
   const ir::Cost cost = ir::cost(session.ir());
   std::cout << bold("graph  ") << session.ir().name << " (" << options.graph << ")\n" << ir::describe(session.ir());
   std::cout << bold("work   ")
-            << fmt::format("{}, {} of tensors; {}\n\n", human_rate(cost.flops, "FLOP"), human_bytes(cost.bytes),
-                           Target::this_machine().text());
+            << fmt::format("{}, {} of tensors; {}\n", human_rate(cost.flops, "FLOP"), human_bytes(cost.bytes),
+                           device.text());
+  std::cout << bold("limits ")
+            << (measured ? fmt::format("copies at {}, a {} matmul at {}\n\n", human_rate(limits.bytes_per_s, "B/s"),
+                                       device.is_gpu() ? "BFLOAT16" : "FLOAT", human_rate(limits.flops_per_s, "FLOP/s"))
+                         : "not measured: " + measured.status().get_message() + "\n\n");
   Table table;
   table.column("#", Table::Right).column("plan").column("time", Table::Right).column("spread", Table::Right);
-  table.column("FLOP/s", Table::Right).column("B/s", Table::Right).column("workspace", Table::Right);
-  table.column("kernels", Table::Right).column("build", Table::Right);
+  table.column("FLOP/s", Table::Right).column("B/s", Table::Right).column("of limit", Table::Right);
+  table.column("workspace", Table::Right).column("kernels", Table::Right).column("build", Table::Right);
   if (options.check) table.column("max error", Table::Right).column("of bound", Table::Right);
   table.column("");
   for (const Row& row : rows) {
     const bool timed = row.timing.runs > 0;
     const double seconds = row.timing.median_ms / 1e3;
-    std::vector<std::string> cells{std::to_string(row.plan.index),
-                                   row.plan.name,
-                                   timed ? human_time(row.timing.median_ms) : "-",
-                                   timed ? fmt::format("{:.0f} %", 100 * row.timing.spread()) : "-",
-                                   timed ? human_rate(cost.flops / seconds, "") : "-",
-                                   timed ? human_rate(cost.bytes / seconds, "") : "-",
-                                   human_bytes(double(row.plan.workspace_bytes)),
-                                   std::to_string(row.plan.kernel_count),
-                                   human_time(row.build_ms)};
+    std::vector<std::string> cells{
+        std::to_string(row.plan.index),
+        row.plan.name,
+        timed ? human_time(row.timing.median_ms) : "-",
+        timed ? fmt::format("{:.0f} %", 100 * row.timing.spread()) : "-",
+        timed ? human_rate(cost.flops / seconds, "") : "-",
+        timed ? human_rate(cost.bytes / seconds, "") : "-",
+        timed && measured ? fmt::format("{:.0f} %", 100 * limits.share(cost.flops, cost.bytes, row.timing.median_ms))
+                          : "-",
+        human_bytes(double(row.plan.workspace_bytes)),
+        std::to_string(row.plan.kernel_count),
+        human_time(row.build_ms)};
     if (options.check)
       cells.push_back(fmt::format("{:.2e}", row.error)), cells.push_back(fmt::format("{:.0f} %", 100 * row.of_bound));
     cells.push_back(yes_no(row.problem.empty()));

@@ -13,6 +13,7 @@ struct DoctorOptions {
 int doctor(const DoctorOptions&);
 
 struct RunOptions {
+  std::string device = "auto";
   std::string graph;
   std::vector<std::string> inputs, outputs;  // NAME=FILE.npy
   std::string engine;                        // part of an engine's or a plan's name
@@ -24,6 +25,7 @@ struct RunOptions {
 int run(const RunOptions&);
 
 struct TuneOptions {
+  std::string device = "auto";
   std::string graph, engine, json;
   double seconds = 0.5;  // per plan
   bool check = true;
@@ -32,6 +34,7 @@ struct TuneOptions {
 int tune(const TuneOptions&);
 
 struct ExplainOptions {
+  std::string device = "auto";
   std::string graph;
   bool json = false;
 };
@@ -39,11 +42,13 @@ int explain(const ExplainOptions&);
 int plans(const ExplainOptions&);
 
 struct ShowOptions {
+  std::string device = "auto";
   std::string graph, output, engine;
 };
 int show(const ShowOptions&);
 
 struct CheckOptions {
+  std::string device = "auto";
   std::vector<std::string> graphs;
   std::string engine, fill = "both";
   int64_t plan = -1;
@@ -66,6 +71,7 @@ struct OpsOptions {
 int ops(const OpsOptions&);
 
 struct TourOptions {
+  std::string device = "auto";
   bool quick = false;
   std::vector<int> sections;  // empty: all
 };
