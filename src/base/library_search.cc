@@ -50,34 +50,34 @@ class Search {
 
   bool serves(const Place& place) {
     bool there = false;
+    LibraryOpening opening;
     std::string text;
     for (const std::string& name : wanted_.names) {
       const std::string path = place.folder + "/" + name;
       if (!is_file(path)) continue;
       there = true;
-      text = open(path);
-      result_.found = text.empty();
-      if (result_.found) {
-        result_.path = path;
-        text = fmt::format("{}, version {}", name, result_.version);
-        break;
-      }
+      opening = open(path);
+      text = opening.problem;
+      if (!text.empty()) continue;
+      text = fmt::format("{}, version {}", name, opening.version);
+      result_.found = true, result_.path = path, result_.version = opening.version;
+      break;
     }
     if (!there) text = what_instead(place.folder);
     result_.tried.push_back(fmt::format("{} ({}): {}", place.folder, place.named_by, text));
-    // To be told of: a copy that does not serve, and then one of another version, not a folder without any.
-    const int rank = there ? 2 : text.rfind("has ", 0) == 0 ? 1 : 0;
-    if (rank > nearest_rank_ || nearest_.empty()) nearest_ = place.folder + ": " + text, nearest_rank_ = rank;
+    const Rank rank = there ? Rank::Unusable : text.rfind("has ", 0) == 0 ? Rank::OtherVersion : Rank::None;
+    if (nearest_.empty() || rank > rank_) nearest_ = place.folder + ": " + text, rank_ = rank, mend_ = opening.mend;
     return result_.found;
   }
 
-  std::string open(const std::string& path) {
+  LibraryOpening open(const std::string& path) {
     if (wanted_.one_copy && !loaded_.empty() && real_path(loaded_) != real_path(folder_of(path)))
-      return fmt::format("not opened: this process has {} loaded from {}, and two copies would mix", wanted_.title,
-                         loaded_);
-    std::string problem = wanted_.open(path, result_.version);
-    if (!problem.empty()) note_loaded();  // some libraries cannot be unloaded
-    return problem;
+      return {fmt::format("not opened: this process has {} loaded from {}, and two copies would mix", wanted_.title,
+                          loaded_),
+              "", ""};
+    LibraryOpening opening = wanted_.open(path);
+    if (!opening.problem.empty()) note_loaded();  // some libraries cannot be unloaded
+    return opening;
   }
 
   std::string what_instead(const std::string& folder) const {
@@ -117,22 +117,27 @@ class Search {
     if (any(given_places(path, named_by))) return;
     result_.problem = fmt::format("{} leads to no usable {}: {}", named_by, wanted_.title, nearest_);
     result_.mend = wanted_.given_path.empty() ? fmt::format("unset {}, or let it name", wanted_.variable.name) : "give";
-    result_.mend += fmt::format(" {} or its folder", wanted_.names[0]);
+    result_.mend += rank_ == Rank::Unusable ? " another copy" : fmt::format(" {} or its folder", wanted_.names[0]);
+    if (!mend_.empty()) result_.mend = mend_;
   }
   void nowhere() {
-    if (nearest_rank_ > 0) result_.problem = fmt::format("no usable {}; the nearest: {}", wanted_.title, nearest_);
+    if (rank_ != Rank::None) result_.problem = fmt::format("no usable {}; the nearest: {}", wanted_.title, nearest_);
     else
       result_.problem = fmt::format("{} is not on this machine ({} places looked at; `tilewright doctor` lists them)",
                                     wanted_.title, result_.tried.size());
     result_.mend = wanted_.install;
+    if (!mend_.empty()) result_.mend = mend_;
+    else if (const size_t pip = result_.mend.find("install "); rank_ == Rank::Unusable && pip != std::string::npos)
+      result_.mend.insert(pip + 8, "--force-reinstall ");  // pip would find it installed
   }
 
   const Surroundings& surroundings_;
   const LibrarySearch& wanted_;
   LibrarySearchResult result_;
   std::string loaded_;
-  std::string nearest_;  // what is told where nothing serves
-  int nearest_rank_ = 0;
+  // What is told where nothing serves: what is nearest to a copy that does.
+  enum class Rank { None, OtherVersion, Unusable } rank_ = Rank::None;
+  std::string nearest_, mend_;
 };
 
 }  // namespace

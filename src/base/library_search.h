@@ -6,6 +6,12 @@
 
 namespace tilewright {
 
+struct LibraryOpening {
+  std::string problem;  // why the file does not serve; empty: it does
+  std::string mend;     // where something else than a new copy mends that
+  std::string version;  // of one that serves, "9.19.0"
+};
+
 // Places, in order: the path that the program or `variable` gives, and then no other; what `toolkit_variable` says; a
 // copy that the process has loaded already; pip packages; toolkits and the system's folders; the loader's own search.
 struct LibrarySearch {
@@ -16,10 +22,9 @@ struct LibrarySearch {
   std::string stem;                        // "libcudnn": of all of the product's libraries
   std::vector<std::string> names;          // that serve, best first: "libcudnn.so.9"
   std::vector<std::string> wheel_folders;  // below a Python's nvidia/: "cudnn/lib"
-  std::string install;                     // the command that installs it
+  std::string install;                     // the command that installs it, with pip
   bool one_copy = false;                   // a second copy in the process would mix with the first
-  // Empty, or why the file does not serve; `version`: as "9.19.0".
-  std::function<std::string(const std::string& path, std::string& version)> open;
+  std::function<LibraryOpening(const std::string& path)> open;
 };
 
 struct LibrarySearchResult {

@@ -202,7 +202,7 @@ TEST_F(CudnnFind, AGivenPathIsTheOnlyPlace) {
   EXPECT_EQ(find(),
             "error: TILEWRIGHT_CUDNN_PATH leads to no usable cuDNN 9: mine/lib: incomplete: it lacks "
             "libcudnn_graph.so.9\n"
-            "to mend it: unset TILEWRIGHT_CUDNN_PATH, or let it name libcudnn.so.9 or its folder\n"
+            "to mend it: unset TILEWRIGHT_CUDNN_PATH, or let it name another copy\n"
             "tried: mine (TILEWRIGHT_CUDNN_PATH): no libcudnn.so.9\n"
             "tried: mine/lib (TILEWRIGHT_CUDNN_PATH): incomplete: it lacks libcudnn_graph.so.9\n"
             "tried: mine/lib64 (TILEWRIGHT_CUDNN_PATH): not there\n");
@@ -250,7 +250,7 @@ TEST_F(CudnnFind, ALibraryOfALaterCudaThanTheDriversIsReported) {
   EXPECT_THAT(find("", 12080),
               StartsWith(fmt::format("error: no usable cuDNN 9; the nearest: {}: it is made for CUDA 13, "
                                      "and the driver of this machine is of CUDA 12\n"
-                                     "to mend it: pip install nvidia-cudnn-cu12\n",
+                                     "to mend it: pip install --force-reinstall nvidia-cudnn-cu12\n",
                                      kWheel)));
   EXPECT_THAT(find("", 13000), StartsWith(found_in(kWheel)));
 }
@@ -287,11 +287,13 @@ TEST_F(CudnnFind, OtherVersionsInLdLibraryPathDoNotGetIn) {
   EXPECT_THAT(find_with(other), AllOf(HasSubstr(found_in(kWheel)), Not(HasSubstr("loaded: other"))));
   // A file with the full version in its name is what cuDNN opens first, and nothing can put another before it.
   machine.link("other/libcudnn_ops.so.9.19.0", "libcudnn_ops.so.9");
-  EXPECT_THAT(find_with(other), HasSubstr(": mixed: the system's loader puts other/libcudnn_ops.so.9.19.0 before its "
-                                          "libcudnn_ops.so.9; LD_LIBRARY_PATH may say so\n"));
+  const std::string mixed = ": mixed: the system's loader brings other/libcudnn_ops.so.9.19.0 among its libraries\n";
+  EXPECT_THAT(find_with(other), AllOf(HasSubstr("found other/libcudnn.so.9 9.2.1\n"), HasSubstr(mixed)));
+  machine.remove("other/libcudnn_adv.so.9");
+  EXPECT_THAT(find_with(other), HasSubstr(mixed + "to mend it: export TILEWRIGHT_CUDNN_PATH=other\n"));
   // With no other copy, the loader's is what is found.
   std::filesystem::remove_all(machine.path(kWheel));
-  machine.remove("other/libcudnn_ops.so.9.19.0");
+  machine.put("cudnn-9.2.1", "other");
   EXPECT_THAT(find_with(other), AllOf(HasSubstr("found other/libcudnn.so.9 9.2.1\n"),
                                       HasSubstr("tried: other (the system's loader): libcudnn.so.9, version 9.2.1\n")));
 }

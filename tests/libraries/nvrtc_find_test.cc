@@ -59,8 +59,10 @@ TEST_F(NvrtcFind, ADriverTakesNoCodeOfALaterCuda) {
 
 TEST_F(NvrtcFind, WithoutItsBuiltinsItIsIncomplete) {
   machine.put("nvrtc-13", kToolkit);
-  EXPECT_THAT(find(), StartsWith("no usable NVRTC; the nearest: usr/local/cuda/lib64: incomplete: it lacks "
-                                 "libnvrtc-builtins.so.13.0\nto mend it: pip install nvidia-cuda-nvrtc (where "));
+  EXPECT_THAT(
+      find(),
+      StartsWith("no usable NVRTC; the nearest: usr/local/cuda/lib64: incomplete: it lacks "
+                 "libnvrtc-builtins.so.13.0\nto mend it: pip install --force-reinstall nvidia-cuda-nvrtc (where "));
 }
 
 TEST_F(NvrtcFind, AGivenPathIsTheOnlyPlaceAndOffIsNone) {

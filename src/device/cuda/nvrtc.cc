@@ -29,15 +29,16 @@ std::string take(void* library, Nvrtc& n, std::string& version) {
   return {};
 }
 
-std::string open(const std::string& path, Nvrtc& nvrtc, std::string& version) {
-  std::string problem;
-  void* library = open_library(path, problem);
-  if (!library) return problem;
-  problem = take(library, nvrtc, version);
-  const std::string builtins = folder_of(path) + "/libnvrtc-builtins.so." + version;
-  if (problem.empty() && !is_file(builtins)) problem = fmt::format("incomplete: it lacks {}", name_of(builtins));
-  if (!problem.empty()) dlclose(library);
-  return problem;
+LibraryOpening open(const std::string& path, Nvrtc& nvrtc) {
+  LibraryOpening opening;
+  void* library = open_library(path, opening.problem);
+  if (!library) return opening;
+  opening.problem = take(library, nvrtc, opening.version);
+  const std::string builtins = folder_of(path) + "/libnvrtc-builtins.so." + opening.version;
+  if (opening.problem.empty() && !is_file(builtins))
+    opening.problem = fmt::format("incomplete: it lacks {}", name_of(builtins));
+  if (!opening.problem.empty()) dlclose(library);
+  return opening;
 }
 
 }  // namespace
@@ -54,7 +55,7 @@ void find_nvrtc(const Surroundings& s, int driver, NvrtcFound& found) {
   wanted.install = driver == 0      ? kNvrtcInstall
                    : driver < 13000 ? "pip install nvidia-cuda-nvrtc-cu12"
                                     : "pip install nvidia-cuda-nvrtc";
-  wanted.open = [&found](const std::string& path, std::string& version) { return open(path, found.nvrtc, version); };
+  wanted.open = [&found](const std::string& path) { return open(path, found.nvrtc); };
   LibrarySearchResult result = search_library(s, wanted);
   NvrtcLookup& lookup = found.lookup;
   lookup.path = result.path, lookup.version = result.version;

@@ -100,22 +100,22 @@ std::string take(void* handle, int driver, Library& lib) {
   return {};
 }
 
-// cuDNN opens its parts by their full version first ("libcudnn_ops.so.9.19.0"), a name that the loader's own search may
-// find elsewhere although the part is open already.
-std::string check_full_names(const std::string& folder, const std::string& version) {
-  const std::string here = real_path(folder);
-  for (const char* part : kParts) {
-    const std::string stem(part, std::string(part).rfind('.') + 1);
+// The path of a library of another copy that has got in, or that cuDNN would open: it asks for its parts by their full
+// version first ("libcudnn_ops.so.9.19.0"), a name that the loader's own search may find elsewhere although the part is
+// open already. Empty: none.
+std::string foreign_part(const std::string& folder, const std::string& version) {
+  const auto is_foreign = [here = real_path(folder)](const std::string& path) {
+    return real_path(folder_of(path)) != here && folder_of(real_path(path)) != here;
+  };
+  for (const std::string& path : loaded_libraries("libcudnn"))
+    if (path.find(".so.9") != std::string::npos && is_foreign(path)) return path;
+  for (const char* part : kParts)
     for (const std::string& tail : {version, version.substr(0, version.rfind('.'))}) {
       Opened opened;
       std::string none;
-      void* library = opened.open(stem + tail, none);
-      if (!library) continue;
-      const std::string path = path_of_library(library);
-      if (folder_of(real_path(path)) != here && real_path(path) != real_path(folder + "/" + part))
-        return fmt::format("mixed: the system's loader puts {} before its {}; LD_LIBRARY_PATH may say so", path, part);
+      void* library = opened.open(std::string(part, std::strlen(part) - 1) + tail, none);
+      if (library && is_foreign(path_of_library(library))) return path_of_library(library);
     }
-  }
   return {};
 }
 
@@ -137,37 +137,34 @@ std::string check_versions(const std::vector<void*>& parts, int64_t& version) {
   return {};
 }
 
-std::string check_loaded(const std::string& folder) {
-  for (const std::string& path : loaded_libraries("libcudnn"))
-    if (path.find(".so.9") != std::string::npos && real_path(folder_of(path)) != real_path(folder))
-      return fmt::format("mixed: with it this process loaded {}", path);
-  return {};
-}
-
-// Empty, or why the folder's cuDNN does not serve.
-std::string open_with_parts(const std::string& folder, int driver, Found& found) {
-  if (std::string problem = check_files(folder); !problem.empty()) return problem;
+// Opens the cuDNN of a folder, whole.
+LibraryOpening open_with_parts(const std::string& folder, int driver, Found& found) {
+  if (std::string problem = check_files(folder); !problem.empty()) return {problem, "", ""};
   Opened opened;
-  std::string problem;
+  LibraryOpening opening;
+  std::string& problem = opening.problem;
   std::vector<void*> parts;
   for (const char* part : kParts) {
     parts.push_back(opened.open(folder + "/" + part, problem));
     if (parts.back()) continue;
-    const bool other = problem.find("undefined symbol") != std::string::npos;
-    return other ? fmt::format("mixed versions: {} does not fit those before it ({})", part, problem) : problem;
+    if (problem.find("undefined symbol") != std::string::npos)
+      problem = fmt::format("mixed versions: {} does not fit those before it ({})", part, problem);
+    return opening;
   }
   int64_t version = 0;
   problem = check_versions(parts, version);
-  if (!problem.empty()) return problem;
-  void* main = opened.open(folder + "/" + kMain, problem);
-  if (!main) return problem;
-  problem = take(main, driver, found.library);
-  if (problem.empty()) problem = check_loaded(folder);
-  if (problem.empty()) problem = check_full_names(folder, version_text(version));
-  if (!problem.empty()) return problem;
+  void* main = problem.empty() ? opened.open(folder + "/" + kMain, problem) : nullptr;
+  if (main) problem = take(main, driver, found.library);
+  if (!problem.empty()) return opening;
+  opening.version = version_text(version);
+  if (const std::string foreign = foreign_part(folder, opening.version); !foreign.empty()) {
+    problem = fmt::format("mixed: the system's loader brings {} among its libraries", foreign);
+    opening.mend = fmt::format("export {}={}", kCudnnPath.name, folder_of(foreign));
+    return opening;
+  }
   found.lookup.version = version;
   opened.keep();
-  return {};
+  return opening;
 }
 
 // Of the libraries that cuDNN opens itself, when an engine needs them: opens what it would not find. Empty, or what is
@@ -206,11 +203,7 @@ void find(const Surroundings& s, const std::string& path, int driver, Found& fou
   wanted.wheel_folders = {"cudnn/lib"};
   wanted.install = driver ? fmt::format("pip install nvidia-cudnn-cu{}", std::min(driver / 1000, 13)) : kInstall;
   wanted.one_copy = true;
-  wanted.open = [&found, driver](const std::string& file, std::string& version) {
-    std::string problem = open_with_parts(folder_of(file), driver, found);
-    version = version_text(found.lookup.version);
-    return problem;
-  };
+  wanted.open = [&](const std::string& file) { return open_with_parts(folder_of(file), driver, found); };
   LibrarySearchResult result = search_library(s, wanted);
   Lookup& lookup = found.lookup;
   lookup.path = result.path, lookup.problem = result.problem, lookup.mend = result.mend;
