@@ -21,14 +21,6 @@ double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-bool exact_enough(const Candidate& c) {
-  return std::none_of(c.notes.begin(), c.notes.end(), [](const std::string& n) { return n == "tf32 inside"; }) &&
-         std::none_of(c.numerical_notes.begin(), c.numerical_notes.end(), [](NumericalNote_t n) {
-           return n == NumericalNote_t::REDUCED_PRECISION_REDUCTION || n == NumericalNote_t::WINOGRAD ||
-                  n == NumericalNote_t::FFT;
-         });
-}
-
 class CudnnGpuPlans : public CudnnGpu {
  protected:
   std::unique_ptr<Executable> load(const ir::Graph& g, const Artifact& artifact, KernelCache* cache = nullptr) {

@@ -3,12 +3,23 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "device/cuda/gpu.h"
 #include "engines/cudnn/loader.h"
 #include "plan/engine.h"
 #include "plan/target.h"
 
 namespace tilewright::testing {
+
+// Whether the reference's bound, which follows from the types alone, holds for it.
+inline bool exact_enough(const Candidate& c) {
+  return std::none_of(c.notes.begin(), c.notes.end(), [](const std::string& n) { return n == "tf32 inside"; }) &&
+         std::none_of(c.numerical_notes.begin(), c.numerical_notes.end(), [](NumericalNote_t n) {
+           return n == NumericalNote_t::REDUCED_PRECISION_REDUCTION || n == NumericalNote_t::WINOGRAD ||
+                  n == NumericalNote_t::FFT;
+         });
+}
 
 class CudnnGpu : public ::testing::Test {
  protected:

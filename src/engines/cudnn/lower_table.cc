@@ -8,9 +8,9 @@ LowerOp find_lower_op(std::string_view op) {
     std::string_view op;
     LowerOp lower;
   } kTable[] = {
-      {"conv_fprop", lower_conv_fprop},       {"matmul", lower_matmul},
-      {"pointwise", lower_pointwise},         {"sdpa", lower_sdpa},
-      {"sdpa_backward", lower_sdpa_backward},
+#define TW_ROW(OP) {#OP, lower_##OP},
+      TW_CUDNN_LOWERED_OPS(TW_ROW)
+#undef TW_ROW
   };
   for (const auto& row : kTable)
     if (row.op == op) return row.lower;

@@ -13,17 +13,6 @@ using ir::TensorId;
 
 namespace {
 
-// Dims of 1 in front. Their strides are what a dim outside of all others would have.
-View with_rank(const View& v, size_t rank) {
-  if (v.dim.size() >= rank) return v;
-  int64_t outer = 1;
-  for (size_t i = 0; i < v.dim.size(); ++i) outer = std::max(outer, v.dim[i] * v.stride[i]);
-  View wide = v;
-  wide.dim.insert(wide.dim.begin(), rank - v.dim.size(), 1);
-  wide.stride.insert(wide.stride.begin(), rank - v.stride.size(), outer);
-  return wide;
-}
-
 bool ranks_must_agree(const ir::Node& n) {
   const std::string_view op = n.op->name;
   return op == "pointwise" || op == "matmul" || op == "reduction";
@@ -68,14 +57,26 @@ void Lowering::even_ranks(const std::vector<NodeId>& nodes) {
       each([&](TensorId t) { rank = std::max(rank, view(t).dim.size()); });
       each([&](TensorId t) {
         if (view(t).dim.size() == rank) return;
-        views_[size_t(t)] = with_rank(view(t), rank);
+        views_[size_t(t)] = widened(view(t), rank);
         changed = true;
       });
     }
   }
 }
 
+View Lowering::widened(const View& v, size_t rank) {
+  if (v.dim.size() >= rank) return v;
+  int64_t outer = 1;
+  for (size_t i = 0; i < v.dim.size(); ++i) outer = std::max(outer, v.dim[i] * v.stride[i]);
+  View wide = v;
+  wide.dim.insert(wide.dim.begin(), rank - v.dim.size(), 1);
+  wide.stride.insert(wide.stride.begin(), rank - v.stride.size(), outer);
+  return wide;
+}
+
 Lowered Lowering::run() {
+  arrange(*this, nodes_);
+  place_moved(*this, nodes_);
   for (NodeId id : nodes_) {
     current_ = id;
     const ir::Node& n = node(id);
@@ -131,6 +132,8 @@ RawDescriptor Lowering::tensor(TensorId id) {
   if (id == kNone || !ok()) return nullptr;
   RawDescriptor& made = made_[size_t(id)];
   if (made) return made;
+  if (const auto it = put_.find(id); it != put_.end())
+    return made = part(it->second.root, it->second.offset, widened(it->second.view, view(id).dim.size()));
   const ir::Tensor& t = graph_.tensor(id);
   const bool by_value = t.role == Role::Scalar || t.role == Role::Constant;
   Spec s{type_of(t), view(id), t.alignment, t.role == Role::Virtual && !real_[size_t(id)], by_value, t.reordering};
@@ -158,6 +161,19 @@ RawDescriptor Lowering::out(NodeId id, size_t port) {
 void Lowering::set_view(TensorId id, View v) {
   TW_CHECK(!made_[size_t(id)]);
   views_[size_t(id)] = std::move(v);
+}
+
+std::optional<Lowering::Part> Lowering::memory(TensorId id) const {
+  if (const auto it = put_.find(id); it != put_.end()) return it->second;
+  const ir::Tensor& t = graph_.tensor(id);
+  if (t.role == Role::Input || t.role == Role::Output || (t.role == Role::Virtual && real_[size_t(id)]))
+    return Part{id, 0, t.view()};
+  return std::nullopt;
+}
+
+void Lowering::put(TensorId id, Part part) {
+  TW_CHECK(!made_[size_t(id)]);
+  put_[id] = std::move(part);
 }
 
 RawDescriptor Lowering::part(TensorId of, int64_t byte_offset, const View& v) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <map>
+#include <optional>
 
 #include "engines/cudnn/descriptor.h"
 #include "plan/engine.h"
@@ -49,6 +50,7 @@ class Lowering {
   // --- for the functions of the table ---
   const ir::Graph& graph() const { return graph_; }
   const ir::Node& node(ir::NodeId id) const { return graph_.nodes[size_t(id)]; }
+  const std::vector<ir::NodeId>& nodes() const { return nodes_; }
   const Target& target() const { return target_; }
   int64_t version() const { return lookup().version; }  // 91900: cuDNN 9.19.0
   bool ok() const { return lowered_.reasons.empty(); }
@@ -62,6 +64,17 @@ class Lowering {
   // largest, and at least 3: dims of 1 come in front. Another view may be set before the tensor is first asked for.
   const View& view(ir::TensorId id) const { return views_[size_t(id)]; }
   void set_view(ir::TensorId, View);
+  // Dims of 1 in front, up to `rank` dims. Their strides are what a dim outside of all others would have.
+  static View widened(const View&, size_t rank);
+  // Where a tensor lies: elements of a tensor of the graph that has memory, from an offset in bytes on. Null: it is
+  // virtual. A virtual tensor may be put somewhere before it is first asked for.
+  struct Part {
+    ir::TensorId root = ir::kNone;
+    int64_t offset = 0;
+    View view;
+  };
+  std::optional<Part> memory(ir::TensorId) const;
+  void put(ir::TensorId, Part);
   // Elements of a tensor in memory from `byte_offset` on, as a tensor of its own.
   RawDescriptor part(ir::TensorId of, int64_t byte_offset, const View&);
 
@@ -100,6 +113,7 @@ class Lowering {
   std::vector<bool> real_;
   std::vector<View> views_;          // by tensor
   std::vector<RawDescriptor> made_;  // by tensor
+  std::map<ir::TensorId, Part> put_;
   ir::NodeId current_ = -1;
   int64_t next_uid_;
   Lowered lowered_;
@@ -115,6 +129,11 @@ LowerOp find_lower_op(std::string_view op);
 void add_pointwise(Lowering&, PointwiseMode_t, RawDescriptor x, RawDescriptor b, RawDescriptor y, DataType_t compute,
                    const ir::Node* node = nullptr, RawDescriptor t = nullptr);
 void add_matmul(Lowering&, RawDescriptor a, RawDescriptor b, RawDescriptor c, DataType_t compute, double padding = 0);
-void add_reduction(Lowering&, ReductionMode_t, RawDescriptor x, RawDescriptor y, DataType_t compute);
+void add_reduction(Lowering&, ReductionMode_t, RawDescriptor x, RawDescriptor y, DataType_t compute,
+                   bool deterministic = false);
+// Virtual results that are only moved to where another tensor lies are put there at once (lower_move.cc).
+void place_moved(Lowering&, const std::vector<ir::NodeId>&);
+// Sets the views of tensors to what engines take (layout.cc).
+void arrange(Lowering&, const std::vector<ir::NodeId>&);
 
 }  // namespace tilewright::cudnn

@@ -1,4 +1,5 @@
 // Operations that several ops are made of.
+#include <algorithm>
 #include <limits>
 
 #include "engines/cudnn/lowering.h"
@@ -21,7 +22,7 @@ void set_mode_attributes(Descriptor& d, PointwiseMode_t mode, DataType_t compute
         compute == DataType_t::DOUBLE ? std::numeric_limits<double>::max() : double(std::numeric_limits<float>::max());
     d.value(Attr::POINTWISE_NAN_PROPAGATION, AttrType::NAN_PROPOGATION, 1)
         .real(Attr::POINTWISE_RELU_LOWER_CLIP, n.attr<double>("relu_lower_clip", 0.0))
-        .real(Attr::POINTWISE_RELU_UPPER_CLIP, n.attr<double>("relu_upper_clip", most))
+        .real(Attr::POINTWISE_RELU_UPPER_CLIP, std::min(n.attr<double>("relu_upper_clip", most), most))
         .real(Attr::POINTWISE_RELU_LOWER_CLIP_SLOPE, n.attr<double>("relu_lower_clip_slope", 0.0));
   }
   if (mode == P::ELU_FWD || mode == P::ELU_BWD) d.real(Attr::POINTWISE_ELU_ALPHA, n.attr<double>("elu_alpha", 1.0));
@@ -67,10 +68,12 @@ void add_matmul(Lowering& l, RawDescriptor a, RawDescriptor b, RawDescriptor c, 
   l.operation(std::move(op));
 }
 
-void add_reduction(Lowering& l, ReductionMode_t mode, RawDescriptor x, RawDescriptor y, DataType_t compute) {
+void add_reduction(Lowering& l, ReductionMode_t mode, RawDescriptor x, RawDescriptor y, DataType_t compute,
+                   bool deterministic) {
   Descriptor reduction(Kind::REDUCTION);
   reduction.type(Attr::REDUCTION_COMP_TYPE, compute)
       .value(Attr::REDUCTION_OPERATOR, AttrType::REDUCTION_OPERATOR_TYPE, number(mode));
+  if (deterministic) reduction.boolean(Attr::REDUCTION_IS_DETERMINISTIC, true);  // from 9.11 on
   Descriptor op(Kind::OPERATION_REDUCTION);
   op.descriptor(Attr::OPERATION_REDUCTION_XDESC, x)
       .descriptor(Attr::OPERATION_REDUCTION_YDESC, y)

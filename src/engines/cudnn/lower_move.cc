@@ -1,0 +1,163 @@
+// Slices, transposes, reshapes and concatenations. cuDNN reads and writes any strides, so they are views of memory
+// where they touch any: an operand that starts elsewhere, or a result that is written to its place at once. Only what
+// must be in two places is copied.
+#include "engines/cudnn/lower_ops.h"
+
+namespace tilewright::cudnn {
+namespace {
+
+using ir::NodeId;
+using ir::TensorId;
+
+bool is_reshape(const ir::Node& n) { return std::string_view(n.op->name) == "reshape"; }
+bool is_logical(const ir::Node& n) {
+  return is_reshape(n) && n.attr_enum("reshape_mode", ReshapeMode_t::VIEW_ONLY) == ReshapeMode_t::LOGICAL;
+}
+
+bool packed_row_major(const View& v) {
+  const Dims packed = row_major_strides(v.dim);
+  for (size_t d = 0; d < v.dim.size(); ++d)
+    if (v.dim[d] > 1 && v.stride[d] != packed[d]) return false;
+  return true;
+}
+
+// The result of a movement whose X lies in memory; null where the elements do not lie there as a view.
+std::optional<Lowering::Part> moved(const Lowering& l, const ir::Node& n, const Lowering::Part& from) {
+  const ir::Tensor &x = l.graph().tensor(n.in[0]), &y = l.graph().tensor(n.out[0]);
+  const Dims& stride = from.view.stride;
+  Lowering::Part part{from.root, from.offset, {y.dim, {}}};
+  if (is_logical(n)) {
+    if (!packed_row_major(from.view)) return std::nullopt;
+    part.view.stride = row_major_strides(y.dim);
+  } else if (is_reshape(n)) {
+    if (stride != x.stride) return std::nullopt;  // it reads memory as X's own strides have it
+    part.view.stride = y.stride;
+  } else if (std::string_view(n.op->name) == "transpose") {
+    for (int64_t p : n.attr<Dims>("permutation")) part.view.stride.push_back(stride[size_t(p)]);
+  } else {
+    const Dims slices = n.attr<Dims>("slices");
+    Dims step = n.attr<Dims>("slice_strides");
+    step.resize(x.dim.size(), 1);
+    int64_t first = 0;
+    for (size_t d = 0; d < x.dim.size(); ++d) {
+      part.view.stride.push_back(y.dim[d] > 1 ? stride[d] * step[d] : stride[d]);
+      first += stride[d] * slices[2 * d];
+    }
+    const int64_t bits = first * int64_t(element_bits(x.storage_type()));
+    if (bits % 8 != 0) return std::nullopt;
+    part.offset += bits / 8;
+  }
+  return part;
+}
+
+// Where X must lie for its elements to be in their places of Y; null where they cannot.
+std::optional<Lowering::Part> moved_back(const Lowering& l, const ir::Node& n, const Lowering::Part& to) {
+  const ir::Tensor &x = l.graph().tensor(n.in[0]), &y = l.graph().tensor(n.out[0]);
+  const std::string_view op = n.op->name;
+  if (op == "transpose") {
+    Lowering::Part part{to.root, to.offset, {x.dim, Dims(x.dim.size())}};
+    const Dims order = n.attr<Dims>("permutation");
+    for (size_t d = 0; d < order.size(); ++d) part.view.stride[size_t(order[d])] = to.view.stride[d];
+    return part;
+  }
+  if (op == "slice" || volume(x.dim) != volume(y.dim)) return std::nullopt;
+  if (!is_logical(n)) {
+    if (to.view.stride != y.stride || storage_elements(x.view()) != storage_elements(y.view())) return std::nullopt;
+    return Lowering::Part{to.root, to.offset, x.view()};
+  }
+  if (!packed_row_major(to.view)) return std::nullopt;
+  return Lowering::Part{to.root, to.offset, {x.dim, row_major_strides(x.dim)}};
+}
+
+// The places of a concatenation's inputs in its result.
+std::vector<Lowering::Part> parts_of(const Lowering& l, const ir::Node& n, const Lowering::Part& whole) {
+  const size_t axis = size_t(n.attr<int64_t>("axis"));
+  std::vector<Lowering::Part> parts;
+  int64_t before = 0;
+  for (TensorId x : n.in) {
+    const ir::Tensor& t = l.graph().tensor(x);
+    const int64_t bytes = element_bits(t.storage_type()) / 8;
+    parts.push_back({whole.root, whole.offset + before * whole.view.stride[axis] * bytes, {t.dim, whole.view.stride}});
+    before += t.dim[axis];
+  }
+  return parts;
+}
+
+bool same_type(const Lowering& l, TensorId a, TensorId b) {
+  return l.graph().tensor(a).storage_type() == l.graph().tensor(b).storage_type();
+}
+
+void copy(Lowering& l, RawDescriptor from, RawDescriptor to) {
+  add_pointwise(l, PointwiseMode_t::IDENTITY, from, nullptr, to, DataType_t::FLOAT);
+}
+
+void lower_movement(Lowering& l, NodeId id) {
+  const ir::Node& n = l.node(id);
+  const TensorId x = n.in[0], y = n.out[0];
+  const std::optional<Lowering::Part> from = l.memory(x), to = l.memory(y);
+  if (from && to && from->root == to->root) return;  // put there by place_moved
+  if (!from) {
+    Descriptor op(Kind::OPERATION_RESHAPE);
+    if (std::string_view(n.op->name) == "slice")
+      return l.refuse(Why::Fusion, fmt::format("node \"{}\": \"{}\" is in no memory, of which cuDNN could read a part",
+                                               n.name, l.graph().tensor(x).name));
+    op.descriptor(Attr::OPERATION_RESHAPE_XDESC, l.in(id, 0)).descriptor(Attr::OPERATION_RESHAPE_YDESC, l.out(id, 0));
+    return l.operation(std::move(op));
+  }
+  const std::optional<Lowering::Part> part = moved(l, n, *from);
+  if (!part)
+    return l.refuse(Why::Stride, fmt::format("node \"{}\": the elements of \"{}\" do not lie in memory as {} {} of its "
+                                             "result",
+                                             n.name, l.graph().tensor(x).name, n.op->name,
+                                             tilewright::to_text(l.graph().tensor(y).dim)));
+  if (!to && same_type(l, x, y)) return l.put(y, *part);
+  const size_t rank = std::max<size_t>(3, l.view(y).dim.size());
+  l.set_view(y, Lowering::widened(l.view(y), rank));
+  copy(l, l.part(part->root, part->offset, Lowering::widened(part->view, rank)), l.out(id, 0));
+}
+
+}  // namespace
+
+void place_moved(Lowering& l, const std::vector<NodeId>& nodes) {
+  const ir::Links links = ir::links(l.graph());
+  const auto movable = [&](TensorId x, TensorId y) {
+    return !l.memory(x) && links.producer[size_t(x)] >= 0 && links.consumers[size_t(x)].size() == 1 &&
+           same_type(l, x, y);
+  };
+  for (size_t i = nodes.size(); i-- > 0;) {
+    const ir::Node& n = l.node(nodes[i]);
+    const std::string_view op = n.op->name;
+    if (op != "concatenate" && op != "slice" && op != "transpose" && op != "reshape") continue;
+    const std::optional<Lowering::Part> to = l.memory(n.out[0]);
+    if (!to) continue;
+    if (op == "concatenate") {
+      const std::vector<Lowering::Part> parts = parts_of(l, n, *to);
+      for (size_t k = 0; k < n.in.size(); ++k)
+        if (movable(n.in[k], n.out[0])) l.put(n.in[k], parts[k]);
+    } else if (movable(n.in[0], n.out[0])) {
+      if (const std::optional<Lowering::Part> part = moved_back(l, n, *to)) l.put(n.in[0], *part);
+    }
+  }
+}
+
+void lower_slice(Lowering& l, NodeId id) { lower_movement(l, id); }
+void lower_transpose(Lowering& l, NodeId id) { lower_movement(l, id); }
+void lower_reshape(Lowering& l, NodeId id) { lower_movement(l, id); }
+
+void lower_concatenate(Lowering& l, NodeId id) {
+  const ir::Node& n = l.node(id);
+  const std::optional<Lowering::Part> to = l.memory(n.out[0]);
+  if (!to)
+    return l.refuse(Why::Fusion, fmt::format("node \"{}\": \"{}\" is in no memory in which it could be put together",
+                                             n.name, l.graph().tensor(n.out[0]).name));
+  const std::vector<Lowering::Part> parts = parts_of(l, n, *to);
+  for (size_t k = 0; k < n.in.size(); ++k) {
+    const std::optional<Lowering::Part> from = l.memory(n.in[k]);
+    if (from && from->root == to->root) continue;  // put there by place_moved
+    const size_t rank = std::max<size_t>(3, l.view(n.in[k]).dim.size());
+    if (l.view(n.in[k]).dim.size() < rank) l.set_view(n.in[k], Lowering::widened(l.view(n.in[k]), rank));
+    copy(l, l.in(id, k), l.part(parts[k].root, parts[k].offset, Lowering::widened(parts[k].view, rank)));
+  }
+}
+
+}  // namespace tilewright::cudnn

@@ -1,0 +1,46 @@
+// Pointwise nodes and reductions.
+#include "engines/cudnn/lower_ops.h"
+#include "ops/pointwise.h"
+
+namespace tilewright::cudnn {
+
+void lower_pointwise(Lowering& l, ir::NodeId id) {
+  const ir::Node& n = l.node(id);
+  const PointwiseMode_t mode = pointwise_mode(n);
+  if (number(mode) < 0)
+    return l.refuse(Why::Op, fmt::format("node \"{}\": cuDNN has no pointwise mode {}", n.name, to_string(mode)));
+  ir::Node with_axis;
+  if (mode == PointwiseMode_t::GEN_INDEX) {  // its axis counts the dims that were put in front
+    with_axis = n;
+    const size_t added = l.view(n.out[0]).dim.size() - l.graph().tensor(n.out[0]).dim.size();
+    with_axis.attrs["axis"] = n.attr<int64_t>("axis") + int64_t(added);
+  }
+  // Operands beyond the mode's own are allowed and have no meaning.
+  const int arity = pointwise_arity(mode);
+  add_pointwise(l, mode, l.in(id, 0), arity > 1 ? l.in(id, 1) : nullptr, l.out(id, 0), n.compute,
+                with_axis.op ? &with_axis : &n, arity > 2 ? l.in(id, 2) : nullptr);
+}
+
+void lower_reduction(Lowering& l, ir::NodeId id) {
+  using P = PointwiseMode_t;
+  using R = ReductionMode_t;
+  const ir::Node& n = l.node(id);
+  const R mode = n.attr_enum("mode", R::NOT_SET);
+  const DataType_t c = n.compute;
+  const View from = l.view(n.in[0]), to = l.view(n.out[0]);
+  const RawDescriptor x = l.in(id, 0), y = l.out(id, 0);
+  const auto sum_of = [&](P change, RawDescriptor operand) {
+    const RawDescriptor changed = l.scratch(c, from.dim, from.stride);
+    add_pointwise(l, change, x, operand, changed, c);
+    add_reduction(l, R::ADD, changed, y, c, n.attr<bool>("is_deterministic"));
+  };
+  // cuDNN's engines change elements before they reduce them, but not the result behind.
+  if (mode == R::NORM1) return sum_of(P::ABS, nullptr);
+  if (mode == R::AVG)
+    return sum_of(P::DIV, l.constant(double(volume(from.dim)) / double(volume(to.dim)), c, from.dim.size()));
+  if (mode == R::NORM2 || mode == R::MUL_NO_ZEROS)
+    return l.refuse(Why::Op, fmt::format("node \"{}\": cuDNN does not reduce by {}", n.name, to_string(mode)));
+  add_reduction(l, mode, x, y, c, n.attr<bool>("is_deterministic"));
+}
+
+}  // namespace tilewright::cudnn
