@@ -76,7 +76,7 @@ TEST_F(CudnnFind, EveryLibraryComesFromTheFolderOfTheFirst) {
   machine.put("cudnn-9.2.1", kToolkit);
   std::string loaded;
   for (const char* part :
-       {"_graph", "_ops", "_cnn", "_adv", "_heuristic", "_engines_runtime_compiled", "_engines_precompiled", ""})
+       {"_graph", "_engines_runtime_compiled", "_ops", "_cnn", "_adv", "_heuristic", "_engines_precompiled", ""})
     loaded += fmt::format("loaded: {}/libcudnn{}.so.9\n", kWheel, part);
   EXPECT_EQ(find(),
             found_in(kWheel) + "populate: yes\n" +
@@ -109,6 +109,37 @@ TEST_F(CudnnFind, AFolderThatLacksALibraryIsPassedOver) {
   EXPECT_THAT(find(), AllOf(StartsWith(found_in(kToolkit)),
                             HasSubstr("Python): incomplete: it lacks libcudnn_ops.so.9, libcudnn_heuristic.so.9\n"),
                             Not(HasSubstr(fmt::format("loaded: {}", kWheel)))));
+}
+
+TEST_F(CudnnFind, TheSmallPackageAndLaterLibraries) {
+  const std::string jit = "home/.local/lib/python3.12/site-packages/nvidia/cudnn_jit/lib";
+  for (const char* name : {"libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"})
+    machine.put("cudnn-9.19.0", jit, name);
+  machine.put("cudnn-9.2.1", "cuda-12.5", "libcudnn_heuristic.so.9");
+  EXPECT_THAT(find(), StartsWith(found_in(jit)));
+  machine.put("cudnn-9.19.0", kToolkit);
+  machine.put("nvrtc-13", kToolkit);
+  machine.link(std::string(kToolkit) + "/libcudnn_more.so.9", "libnvrtc.so.13");
+  machine.link(std::string(kToolkit) + "/libcudnn_other.so.9", machine.path("cuda-12.5/libcudnn_heuristic.so.9"));
+  machine.variables["CUDNN_PATH"] = machine.path(kToolkit);
+  EXPECT_THAT(find(),
+              AllOf(StartsWith(found_in(kToolkit)), HasSubstr(fmt::format("loaded: {}/libcudnn_more.so.9\n", kToolkit)),
+                    Not(HasSubstr("libcudnn_other.so.9"))));
+}
+
+TEST_F(CudnnFind, WithoutADriverAPartThatNeedsItIsLeftOut) {
+  if (void* driver = dlopen("libcuda.so.1", RTLD_NOW)) {
+    dlclose(driver);
+    GTEST_SKIP() << "this machine has the CUDA driver";
+  }
+  machine.put("cudnn-9.19.0", kWheel);
+  machine.put("cudnn-9.19.0-driver", kWheel);
+  EXPECT_THAT(find(),
+              AllOf(StartsWith(found_in(kWheel)),
+                    HasSubstr("warning: without the CUDA driver libcudnn_engines_runtime_compiled.so.9 cannot be "
+                              "opened, and its engines are missing\nto mend it: apt-get install nvidia-driver"),
+                    Not(HasSubstr("loaded: home/.local/lib/python3.12/site-packages/nvidia/cudnn/lib/"
+                                  "libcudnn_engines_runtime_compiled"))));
 }
 
 TEST_F(CudnnFind, AnotherMajorVersionIsReportedAndPassedOver) {
@@ -164,9 +195,10 @@ TEST_F(CudnnFind, NamesWithVersionsTellThatTheyAreMixedBeforeAnythingIsOpened) {
     std::filesystem::rename(machine.path("set/" + name), machine.folder(kToolkit) + "/" + full);
     machine.link(fmt::format("{}/{}", kToolkit, name), full);
   }
-  EXPECT_THAT(find(), HasSubstr(": mixed versions: 9.19.0 (libcudnn_graph.so.9, libcudnn_ops.so.9, libcudnn_cnn.so.9, "
-                                "libcudnn_heuristic.so.9, libcudnn_engines_runtime_compiled.so.9, "
-                                "libcudnn_engines_precompiled.so.9, libcudnn.so.9) 9.2.1 (libcudnn_adv.so.9)\n"));
+  EXPECT_THAT(find(),
+              HasSubstr(": mixed versions: 9.19.0 (libcudnn_graph.so.9, libcudnn_engines_runtime_compiled.so.9, "
+                        "libcudnn_ops.so.9, libcudnn_cnn.so.9, libcudnn_heuristic.so.9, "
+                        "libcudnn_engines_precompiled.so.9, libcudnn.so.9) 9.2.1 (libcudnn_adv.so.9)\n"));
 }
 
 TEST_F(CudnnFind, ADamagedLibraryIsReportedBeforeAnythingIsOpened) {

@@ -7,26 +7,30 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
 #include "base/library_search.h"
 #include "base/shared_library.h"
+#include "device/cuda/driver.h"
 
 namespace tilewright::cudnn {
 namespace {
 
 constexpr const char* kMain = "libcudnn.so.9";
-// In an order in which each finds what it needs among those before it.
+// In an order in which each finds what it needs among those before it. The package cuDNN-JIT has the first two only; a
+// folder with any of the others is to have them all. Later versions have more.
 constexpr const char* kParts[] = {
     "libcudnn_graph.so.9",
+    "libcudnn_engines_runtime_compiled.so.9",
     "libcudnn_ops.so.9",
     "libcudnn_cnn.so.9",
     "libcudnn_adv.so.9",
     "libcudnn_heuristic.so.9",
-    "libcudnn_engines_runtime_compiled.so.9",
     "libcudnn_engines_precompiled.so.9",
 };
+constexpr size_t kPartsOfJit = 2;
 
 // Libraries opened together; closed again unless kept.
 class Opened {
@@ -63,17 +67,40 @@ bool is_whole(const std::string& path) {
          header.e_shoff + size_t(header.e_shnum) * header.e_shentsize <= size_t(file.tellg());
 }
 
+bool is_known(const std::string& part) {
+  return std::find(std::begin(kParts), std::end(kParts), part) != std::end(kParts);
+}
+
+// The parts that a folder has: those that are known, and after them others.
+std::vector<std::string> parts_in(const std::string& folder) {
+  std::vector<std::string> parts, others;
+  for (const char* part : kParts)
+    if (is_file(folder + "/" + part)) parts.push_back(part);
+  std::error_code none;
+  for (std::filesystem::directory_iterator it(folder, none), end; !none && it != end; it.increment(none)) {
+    const std::string name = it->path().filename().string();
+    const bool part = name.rfind("libcudnn_", 0) == 0 && name.size() > 5 && name.substr(name.size() - 5) == ".so.9";
+    if (part && !is_known(name)) others.push_back(name);
+  }
+  std::sort(others.begin(), others.end());
+  parts.insert(parts.end(), others.begin(), others.end());
+  return parts;
+}
+
 // Empty, or what is wrong with the folder's files. Told before anything is opened, because cuDNN's graph library cannot
 // be unloaded.
 std::string check_files(const std::string& folder) {
   std::vector<std::string> missing, damaged;
   std::map<std::string, std::vector<std::string>> by_version;
-  std::vector<std::string> names(std::begin(kParts), std::end(kParts));
+  const auto there = [&folder](const char* part) { return is_file(folder + "/" + part); };
+  const bool jit = std::none_of(kParts + kPartsOfJit, std::end(kParts), there);
+  std::copy_if(kParts, jit ? kParts + kPartsOfJit : std::end(kParts), std::back_inserter(missing),
+               [&](const char* part) { return !there(part); });
+  std::vector<std::string> names = parts_in(folder);
   names.push_back(kMain);
   for (const std::string& name : names) {
     const std::string path = folder + "/" + name;
-    if (!is_file(path)) missing.push_back(name);
-    else if (!is_whole(path)) damaged.push_back(name);
+    if (!is_whole(path)) damaged.push_back(name);
     if (const std::string v = version_in_name(path); !v.empty()) by_version[v].push_back(name);
   }
   if (!missing.empty()) return fmt::format("incomplete: it lacks {}", fmt::join(missing, ", "));
@@ -109,11 +136,11 @@ std::string foreign_part(const std::string& folder, const std::string& version) 
   };
   for (const std::string& path : loaded_libraries("libcudnn"))
     if (path.find(".so.9") != std::string::npos && is_foreign(path)) return path;
-  for (const char* part : kParts)
+  for (const std::string& part : parts_in(folder))
     for (const std::string& tail : {version, version.substr(0, version.rfind('.'))}) {
       Opened opened;
       std::string none;
-      void* library = opened.open(std::string(part, std::strlen(part) - 1) + tail, none);
+      void* library = opened.open(part.substr(0, part.size() - 1) + tail, none);
       if (library && is_foreign(path_of_library(library))) return path_of_library(library);
     }
   return {};
@@ -139,17 +166,23 @@ std::string check_versions(const std::vector<void*>& parts, int64_t& version) {
 
 // Opens the cuDNN of a folder, whole.
 LibraryOpening open_with_parts(const std::string& folder, int driver, Found& found) {
+  found.lookup.warning.clear();
   if (std::string problem = check_files(folder); !problem.empty()) return {problem, "", ""};
   Opened opened;
   LibraryOpening opening;
   std::string& problem = opening.problem;
   std::vector<void*> parts;
-  for (const char* part : kParts) {
-    parts.push_back(opened.open(folder + "/" + part, problem));
-    if (parts.back()) continue;
-    if (problem.find("undefined symbol") != std::string::npos)
-      problem = fmt::format("mixed versions: {} does not fit those before it ({})", part, problem);
-    return opening;
+  for (const std::string& part : parts_in(folder)) {
+    void* library = opened.open(folder + "/" + part, problem);
+    if (library) parts.push_back(library);
+    else if (problem.find("libcuda.so") != std::string::npos && !parts.empty())
+      found.lookup.warning =
+          fmt::format("without the CUDA driver {} cannot be opened, and its engines are missing", part);
+    else if (is_known(part)) {
+      if (problem.find("undefined symbol") != std::string::npos)
+        problem = fmt::format("mixed versions: {} does not fit those before it ({})", part, problem);
+      return opening;
+    }
   }
   int64_t version = 0;
   problem = check_versions(parts, version);
@@ -200,7 +233,7 @@ void find(const Surroundings& s, const std::string& path, int driver, Found& fou
   wanted.given_path = path;
   wanted.stem = "libcudnn";
   wanted.names = {kMain};
-  wanted.wheel_folders = {"cudnn/lib"};
+  wanted.wheel_folders = {"cudnn/lib", "cudnn_jit/lib"};
   wanted.install = driver ? fmt::format("pip install nvidia-cudnn-cu{}", std::min(driver / 1000, 13)) : kInstall;
   wanted.one_copy = true;
   wanted.open = [&](const std::string& file) { return open_with_parts(folder_of(file), driver, found); };
@@ -210,6 +243,10 @@ void find(const Surroundings& s, const std::string& path, int driver, Found& fou
   lookup.tried = std::move(result.tried);
   if (!result.found) return;
   lookup.library = &found.library;
+  if (!lookup.warning.empty()) {
+    lookup.mend = cuda::kDriverInstall;
+    return;
+  }
   const int cuda_major = int(found.library.get_cudart_version() / 1000);
   if (const auto missing = open_companions(s, folder_of(lookup.path), cuda_major); !missing.empty()) {
     lookup.warning =
