@@ -85,6 +85,15 @@ TEST(CudnnLowering, SmallRanksAreWidened) {
   EXPECT_THAT(recorder.operations(), HasSubstr("TENSOR_DIMENSIONS=[1,1,7] TENSOR_STRIDES=[7,7,1]"));
 }
 
+TEST(CudnnLowering, AnAxisCountsTheDimsInFront) {
+  RecordingCudnn recorder;
+  IrBuilder b;
+  b.output(b.pw(PointwiseMode_t::GEN_INDEX, {b.input({5, 7})}, {{"axis", int64_t(1)}}));
+  const Target target = h200();
+  ASSERT_THAT(lower(b.graph, target).reasons, IsEmpty());
+  EXPECT_THAT(recorder.operations(), HasSubstr("POINTWISE_AXIS=2"));
+}
+
 TEST(CudnnLowering, ScalarsGoByValue) {
   RecordingCudnn recorder;
   IrBuilder b;
@@ -360,7 +369,9 @@ TEST(CudnnEngine, SaysOfEachEngineWhyItTakesNothing) {
   const Verdict v = cudnn_engine().propose(b.graph, h200());
   EXPECT_FALSE(v.proposal);
   std::vector<std::string> texts;
-  for (const Reason& r : v.reasons) texts.push_back(r.text);
+  std::vector<Why> whys;
+  for (const Reason& r : v.reasons) texts.push_back(r.text), whys.push_back(r.why);
+  EXPECT_THAT(whys, ElementsAre(Why::Shape, Why::Stride));
   EXPECT_THAT(texts, ElementsAre("engine 3: NOT_SUPPORTED_SHAPE: m < 8", "engine 4: NOT_SUPPORTED_LAYOUT: strides"));
 }
 

@@ -158,7 +158,7 @@ Split divide(const ir::Graph& graph, const Target& target) {
     for (HeurMode_t mode : {HeurMode_t::A, HeurMode_t::FALLBACK})
       for (const std::string& text : s->operations->heuristics(mode).refusals)
         if (std::none_of(reasons.begin(), reasons.end(), [&](const Reason& r) { return same_engine(r.text, text); }))
-          reasons.push_back({Why::Feature, -1, ir::kNone, text});
+          reasons.push_back({why_of(text), -1, ir::kNone, text});
   for (Reason& r : reasons)
     if (r.node >= 0) r.node = prepared.origin[size_t(r.node)];
   const bool single = prepared.graph.nodes.size() == 1 && !prepared.graph.nodes[0].op->decompose;

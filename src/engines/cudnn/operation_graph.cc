@@ -83,6 +83,25 @@ Result<std::shared_ptr<const Planner>> planner(const Target& target) {
   return kept = made;
 }
 
+Why why_of(const std::string& refusal) {
+  static constexpr struct {
+    const char* status;
+    Why why;
+  } kTable[] = {{"_SHAPE", Why::Shape},
+                {"_DATA_TYPE", Why::Dtype},
+                {"_LAYOUT", Why::Stride},
+                {"_PADDING", Why::Shape},
+                {"_GRAPH_PATTERN", Why::Fusion},
+                {"_ARCH_MISMATCH", Why::Arch},
+                {"_SHARED_MEMORY_INSUFFICIENT", Why::Limit},
+                {"_INCOMPATIBLE_CUD", Why::Library},
+                {"_RUNTIME_PREREQUISITE_MISSING", Why::Library},
+                {"_SUBLIBRARY_UNAVAILABLE", Why::Library}};
+  for (const auto& row : kTable)
+    if (refusal.find(std::string("NOT_SUPPORTED") + row.status) != refusal.npos) return row.why;
+  return Why::Feature;
+}
+
 std::vector<std::string> refusals_in(const std::string& pages) {
   std::vector<std::string> list;
   std::set<std::string> engines;
@@ -90,8 +109,10 @@ std::vector<std::string> refusals_in(const std::string& pages) {
     const size_t next = pages.find("{\"engineId\":", at + 1);
     const std::string block = pages.substr(at, next == pages.npos ? next : next - at);
     const std::string engine = block.substr(12, block.find_first_of(",}", 12) - 12);
+    const bool no_driver = block.find("libcuda == nullptr") != block.npos;
     if (engine != "-1" && engines.insert(engine).second)
-      list.push_back(fmt::format("engine {}: {}", engine, condense(block)));
+      list.push_back(fmt::format("engine {}: {}{}", engine, condense(block),
+                                 no_driver ? " (it compiles its kernel, which needs a CUDA driver)" : ""));
     at = next;
   }
   if (list.empty() && !condense(pages).empty()) list.push_back(condense(pages));

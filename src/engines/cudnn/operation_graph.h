@@ -33,6 +33,7 @@ struct Listing {
 };
 // The refusals in the pages of cudnnGetLastErrorString.
 std::vector<std::string> refusals_in(const std::string& pages);
+Why why_of(const std::string& refusal);  // by the status in it: Shape of "engine 4: NOT_SUPPORTED_SHAPE: ..."
 
 class OperationGraph {
  public:

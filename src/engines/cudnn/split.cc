@@ -111,7 +111,7 @@ Segment longest(const ir::Graph& g, NodeId first, const Target& target, std::vec
     if (nodes.size() > 1) continue;
     if (s)
       for (const std::string& text : s->operations->heuristics(HeurMode_t::A).refusals)
-        why.push_back({Why::Feature, first, kNone, text});
+        why.push_back({why_of(text), first, kNone, text});
     reasons = std::move(why);
   }
   return best;
