@@ -13,14 +13,15 @@
 #include "plan/device_copy.h"
 #include "support/attention_case.h"
 #include "support/cudnn_queue.h"
-#include "support/cudnn_recorder.h"
+#include "support/cudnn_text.h"
+#include "support/ir_builder.h"
 
 namespace tilewright {
 namespace {
 
 using testing::AttentionCase;
-using testing::CudnnRecorder;
 using ::testing::HasSubstr;
+using testing::RecordingCudnn;
 
 struct Problem {
   std::string name;
@@ -157,9 +158,9 @@ AttentionCase tiny() {
 }
 
 std::string lowered_text(const ir::Graph& g, int64_t version = 91900) {
-  const CudnnRecorder recorder(version);
+  const RecordingCudnn recorder(version);
   const cudnn::Lowered l = cudnn::Lowering(g, {0}, h200()).run();
-  return l.reasons.empty() ? "\n" + recorder.text(l, g) : l.reasons[0].text;
+  return l.reasons.empty() ? "\n" + testing::operations_text(l, g) : l.reasons[0].text;
 }
 
 TEST(CudnnSdpaPattern, PlainIsOneOperation) {
@@ -259,7 +260,7 @@ ws1[1, 2, 3, 1] = reduce_ADD %12
 %13:HALF[1, 2, 3, 5] = DIV %12 ws1
 O = matmul %13 V
 )");
-  const CudnnRecorder recorder;
+  const RecordingCudnn recorder;
   const cudnn::Lowered l = cudnn::Lowering(c.forward(), {0}, h200()).run();
   ASSERT_EQ(l.fills.size(), 1u);
   ASSERT_EQ(l.fills[0].data.size(), 8u);
@@ -342,7 +343,7 @@ dQ = matmul %18 %20
 }
 
 TEST(CudnnSdpaPattern, KeysBeyondTheLastTileGetLengthsUpTo9150) {
-  const CudnnRecorder recorder(91500);
+  const RecordingCudnn recorder(91500);
   const cudnn::Lowered l = cudnn::Lowering(tiny().backward(), {0}, h200()).run();
   ASSERT_TRUE(l.reasons.empty()) << l.reasons[0].text;
   ASSERT_EQ(l.fills.size(), 2u);
@@ -410,7 +411,7 @@ INSTANTIATE_TEST_SUITE_P(Dropout, CudnnSdpaHeuristics, ::testing::ValuesIn(dropo
 
 // --- results on a GPU ------------------------------------------------------------------------------------------------
 
-class CudnnSdpaGpu : public testing::CudnnGpu, public ::testing::WithParamInterface<Problem> {
+class CudnnSdpaPlansGpu : public testing::CudnnGpu {
  protected:
   // Calls visit(executable, config) for every plan.
   template <class Visit>
@@ -433,6 +434,14 @@ class CudnnSdpaGpu : public testing::CudnnGpu, public ::testing::WithParamInterf
     EXPECT_GT(plans, 0);
   }
 
+  void check_every_plan(const ir::Graph& g) {
+    Harness harness(g, {.seed = 1});
+    for_each_plan(g, [&](const Executable& plan, const std::string& config) {
+      const Status s = harness.check_run(plan, queue_);
+      EXPECT_TRUE(s.is_good()) << config << ": " << s;
+    });
+  }
+
   // The plan's outputs, into the harness's memory.
   Status run(Harness& h, const ir::Graph& g, const Executable& plan) {
     h.poison_outputs();
@@ -452,6 +461,26 @@ class CudnnSdpaGpu : public testing::CudnnGpu, public ::testing::WithParamInterf
   }
 };
 
+// sdpa with a pointwise node behind it, and one in front of it.
+TEST_F(CudnnSdpaPlansGpu, NodesAround) {
+  for (bool causal : {false, true})
+    for (PointwiseMode_t mode :
+         {PointwiseMode_t::RELU_FWD, PointwiseMode_t::GELU_FWD, PointwiseMode_t::MUL, PointwiseMode_t::ADD}) {
+      SCOPED_TRACE(fmt::format("{} behind it{}", to_string(mode), causal ? ", causal" : ""));
+      testing::IrBuilder b;
+      const Dims dim = {2, 4, 200, 64};
+      const auto operand = [&] { return b.input(dim, DataType_t::HALF); };
+      AttrMap attrs = {{"attn_scale_value", 0.125}};
+      if (causal) attrs["right_bound"] = int64_t(0);
+      const auto q = operand(), k = operand(), v = operand(), o = b.op("sdpa", {q, k, v}, attrs);
+      const bool binary = mode == PointwiseMode_t::MUL || mode == PointwiseMode_t::ADD;
+      b.output(binary ? b.pw(mode, {o, operand()}) : b.pw(mode, {o}), DataType_t::HALF);
+      check_every_plan(b.graph);
+    }
+}
+
+class CudnnSdpaGpu : public CudnnSdpaPlansGpu, public ::testing::WithParamInterface<Problem> {};
+
 TEST_P(CudnnSdpaGpu, EveryPlanIsRight) {
   const ir::Graph g = GetParam().graph();
   Harness harness(g, {.seed = 1});
@@ -468,7 +497,7 @@ TEST_P(CudnnSdpaGpu, EveryPlanIsRight) {
 INSTANTIATE_TEST_SUITE_P(Problems, CudnnSdpaGpu, ::testing::ValuesIn(problems()), problem_name);
 
 // cuDNN draws numbers of its own, so each plan's mask is read back, and the reference given it as a dropout mask.
-class CudnnSdpaDropoutGpu : public CudnnSdpaGpu {
+class CudnnSdpaDropoutGpu : public CudnnSdpaPlansGpu, public ::testing::WithParamInterface<Problem> {
  protected:
   static ir::TensorId find(const ir::Graph& g, const std::string& name) {
     for (size_t t = 0; t < g.tensors.size(); ++t)

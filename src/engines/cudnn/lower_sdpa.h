@@ -29,6 +29,8 @@ class AttentionPattern {
   RawDescriptor in(size_t port) { return l.in(id, port); }
   // Of an output that someone reads; null: no one does.
   RawDescriptor out(size_t port);
+  // Of an operand as it lies in memory.
+  View view(size_t port) const;
   // An operand with its last two dims swapped.
   RawDescriptor transposed(size_t port);
   RawDescriptor scale();  // null: there is none
@@ -63,6 +65,7 @@ class AttentionPattern {
  private:
   bool takes_types();
   bool takes_bounds();
+  RawDescriptor seen_as(size_t port, const View&);
   RawDescriptor lengths(size_t port);
   RawDescriptor key(size_t port);
   RawDescriptor index(RawDescriptor s, int64_t axis, DataType_t compute);

@@ -135,7 +135,7 @@ class Backward : public AttentionPattern {
   // Summed in FLOAT in the workspace, by several blocks at once, unless the order of the sums, or dBias, asks for
   // kernels that write dQ themselves.
   void gradient_of_queries(RawDescriptor ds) {
-    const View k = tensor(kK).view();
+    const View k = view(kK);
     const RawDescriptor turned = l.scratch(DataType_t::FLOAT, k.dim, k.stride);
     add_reshape(l, kt_, turned);
     const Sizes sizes = {lengths_q(), nullptr, lengths_kv()};

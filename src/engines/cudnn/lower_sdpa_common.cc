@@ -38,8 +38,9 @@ bool AttentionPattern::takes_types() {
     if (t.dim[3] % 8 != 0)
       refuse(Why::Shape, fmt::format("{} \"{}\" has head size {}; multiples of 8 serve", name, t.name, t.dim[3]),
              n.in[port]);
-    if (t.stride[3] != 1)
-      refuse(Why::Stride, fmt::format("{} \"{}\" has stride {} in its last dim; 1 serves", name, t.name, t.stride[3]),
+    if (view(port).stride[3] != 1)
+      refuse(Why::Stride,
+             fmt::format("{} \"{}\" has stride {} in its last dim; 1 serves", name, t.name, view(port).stride[3]),
              n.in[port]);
   }
   return l.ok();
@@ -90,10 +91,20 @@ RawDescriptor AttentionPattern::out(size_t port) {
   return l.tensor(t);
 }
 
+View AttentionPattern::view(size_t port) const {
+  const std::optional<Lowering::Part> place = l.memory(n.in[port]);
+  return place ? place->view : tensor(port).view();
+}
+
+RawDescriptor AttentionPattern::seen_as(size_t port, const View& v) {
+  const std::optional<Lowering::Part> place = l.memory(n.in[port]);
+  return place ? l.part(place->root, place->offset, v) : l.part(n.in[port], 0, v);
+}
+
 RawDescriptor AttentionPattern::transposed(size_t port) {
-  View v = tensor(port).view();
+  View v = view(port);
   std::swap(v.dim[2], v.dim[3]), std::swap(v.stride[2], v.stride[3]);
-  return l.part(n.in[port], 0, v);
+  return seen_as(port, v);
 }
 
 RawDescriptor AttentionPattern::scale() {
@@ -112,8 +123,8 @@ RawDescriptor AttentionPattern::lengths(size_t port) {
   if (t.dim == want) return l.tensor(n.in[port]);
   int64_t step = 1, long_dims = 0;
   for (size_t d = 0; d < t.dim.size(); ++d)
-    if (t.dim[d] > 1) step = t.stride[d], ++long_dims;
-  if (long_dims <= 1) return l.part(n.in[port], 0, {want, {step, 1, 1, 1}});
+    if (t.dim[d] > 1) step = view(port).stride[d], ++long_dims;
+  if (long_dims <= 1) return seen_as(port, {want, {step, 1, 1, 1}});
   refuse(Why::Shape,
          fmt::format("{} \"{}\" is {}; {} serves", n.op->inputs[port].name, t.name, tilewright::to_text(t.dim),
                      tilewright::to_text(want)),

@@ -1,65 +1,20 @@
-#include "support/cudnn_recorder.h"
+#include "support/cudnn_text.h"
 
 #include <fmt/format.h>
+
+#include <map>
 
 namespace tilewright::testing {
 
 using cudnn::Attr;
-using cudnn::AttrType;
 using cudnn::Kind;
 using cudnn::RawDescriptor;
-using cudnn::StatusCode;
-using Record = CudnnRecorder::Record;
 
 namespace {
 
-std::vector<std::unique_ptr<Record>> records;
-
-size_t element_bytes(AttrType type) {
-  switch (type) {
-    case AttrType::INT64:
-    case AttrType::DOUBLE:
-    case AttrType::VOID_PTR:
-    case AttrType::HANDLE:
-    case AttrType::BACKEND_DESCRIPTOR: return 8;
-    case AttrType::BOOLEAN:
-    case AttrType::CHAR: return 1;
-    default: return 4;
-  }
-}
-
-StatusCode create(Kind kind, RawDescriptor* made) {
-  records.push_back(std::make_unique<Record>(Record{kind, {}}));
-  *made = records.back().get();
-  return cudnn::kSuccess;
-}
-StatusCode set(RawDescriptor d, Attr name, AttrType type, int64_t count, const void* elements) {
-  const auto* bytes = static_cast<const uint8_t*>(elements);
-  static_cast<Record*>(d)->values[name] = {type, count, {bytes, bytes + size_t(count) * element_bytes(type)}};
-  return cudnn::kSuccess;
-}
-
-cudnn::Library fake() {
-  cudnn::Library l;
-  l.get_error_string = [](StatusCode) { return "CUDNN_STATUS_OF_THE_RECORDER"; };
-  l.get_last_error_string = [](char*, size_t) {};
-  l.backend_create_descriptor = create;
-  l.backend_destroy_descriptor = [](RawDescriptor) { return cudnn::kSuccess; };  // records stay readable
-  l.backend_finalize = [](RawDescriptor d) {
-    static_cast<Record*>(d)->finalized = true;
-    return cudnn::kSuccess;
-  };
-  l.backend_set_attribute = set;
-  return l;
-}
-const cudnn::Library& library() {
-  static const cudnn::Library l = fake();
-  return l;
-}
-
 // An enum's text by cuDNN's number.
 template <class E>
-std::string name_of(int number) {
+std::string name_of(int64_t number) {
   for (int i = 0; i < 64; ++i)
     if (cudnn::number(E(i)) == number) return to_string(E(i));
   return "?";
@@ -70,8 +25,8 @@ class Names {
  public:
   Names(const cudnn::Lowered& l, const ir::Graph& g) : lowered_(l), graph_(g) {}
 
-  std::string of(const Record& t) {
-    const int64_t uid = t.find(Attr::TENSOR_UNIQUE_ID)->at<int64_t>();
+  std::string of(const RecordedDescriptor& t) {
+    const int64_t uid = t.find(Attr::TENSOR_UNIQUE_ID)->numbers[0];
     for (const cudnn::Bound& b : lowered_.bound)
       if (b.uid == uid) return placed(t, b.place);
     auto [it, fresh] = numbers_.try_emplace(uid, numbers_.size());
@@ -79,31 +34,31 @@ class Names {
   }
 
  private:
-  std::string placed(const Record& t, const cudnn::Place& place) {
+  std::string placed(const RecordedDescriptor& t, const cudnn::Place& place) {
     if (place.where == cudnn::Place::Constant) return fmt::format("{}{}", constant(t, place), type(t));
     if (place.where == cudnn::Place::Workspace) {
       auto [it, fresh] = workspace_.try_emplace(place.offset, workspace_.size());
       return fmt::format("ws{}{}", it->second, fresh ? type_and_layout(t) : "");
     }
     const ir::Tensor& of = graph_.tensor(place.tensor);
-    const auto dim = t.find(Attr::TENSOR_DIMENSIONS)->integers();
+    const auto dim = t.find(Attr::TENSOR_DIMENSIONS)->numbers;
     return of.name + (dim == of.dim ? "" : ":" + to_text(dim));
   }
-  double constant(const Record& t, const cudnn::Place& place) const {
+  double constant(const RecordedDescriptor& t, const cudnn::Place& place) const {
     const DataType_t type = data_type(t);
     return load_element(lowered_.constants[size_t(place.offset)].data(), type, 0);
   }
-  static DataType_t data_type(const Record& t) {
+  static DataType_t data_type(const RecordedDescriptor& t) {
     DataType_t type = DataType_t::NOT_SET;
-    from_string(name_of<DataType_t>(t.find(Attr::TENSOR_DATA_TYPE)->at<int32_t>()), type);
+    from_string(name_of<DataType_t>(t.find(Attr::TENSOR_DATA_TYPE)->numbers[0]), type);
     return type;
   }
-  static std::string type(const Record& t) {
+  static std::string type(const RecordedDescriptor& t) {
     return data_type(t) == DataType_t::FLOAT ? "" : fmt::format(":{}", to_string(data_type(t)));
   }
   // The layout where it is not row-major.
-  static std::string type_and_layout(const Record& t) {
-    const auto dim = t.find(Attr::TENSOR_DIMENSIONS)->integers(), stride = t.find(Attr::TENSOR_STRIDES)->integers();
+  static std::string type_and_layout(const RecordedDescriptor& t) {
+    const auto dim = t.find(Attr::TENSOR_DIMENSIONS)->numbers, stride = t.find(Attr::TENSOR_STRIDES)->numbers;
     return type(t) + to_text(dim) + (stride == row_major_strides(dim) ? "" : "/" + to_text(stride));
   }
 
@@ -153,26 +108,26 @@ const std::vector<Row>& rows() {
   return list;
 }
 
-const Record& referred(const Record& r, Attr a) { return CudnnRecorder::of(r.find(a)->at<RawDescriptor>()); }
+const RecordedDescriptor& referred(const RecordedDescriptor& r, Attr a) {
+  return *static_cast<const RecordedDescriptor*>(r.find(a)->pointers[0]);
+}
 
-std::string mode(const Record& op) {
+std::string mode(const RecordedDescriptor& op) {
   switch (op.kind) {
     case Kind::OPERATION_MATMUL: return "matmul";
     case Kind::OPERATION_RESHAPE: return "reshape";
     case Kind::OPERATION_SDPA_FWD: return "sdpa";
     case Kind::OPERATION_RNG:
-      return fmt::format(
-          "bernoulli({:g})",
-          referred(op, Attr::OPERATION_RNG_DESC).find(Attr::RNG_BERNOULLI_DIST_PROBABILITY)->at<double>());
+      return fmt::format("bernoulli({})",
+                         referred(op, Attr::OPERATION_RNG_DESC).find(Attr::RNG_BERNOULLI_DIST_PROBABILITY)->text);
     case Kind::OPERATION_REDUCTION:
-      return "reduce_" +
-             name_of<ReductionMode_t>(
-                 referred(op, Attr::OPERATION_REDUCTION_DESC).find(Attr::REDUCTION_OPERATOR)->at<int32_t>());
+      return "reduce_" + name_of<ReductionMode_t>(
+                             referred(op, Attr::OPERATION_REDUCTION_DESC).find(Attr::REDUCTION_OPERATOR)->numbers[0]);
     case Kind::OPERATION_POINTWISE: {
-      const Record& d = referred(op, Attr::OPERATION_POINTWISE_PW_DESCRIPTOR);
+      const RecordedDescriptor& d = referred(op, Attr::OPERATION_POINTWISE_PW_DESCRIPTOR);
       const auto* axis = d.find(Attr::POINTWISE_AXIS);
-      return name_of<PointwiseMode_t>(d.find(Attr::POINTWISE_MODE)->at<int32_t>()) +
-             (axis ? fmt::format("({})", axis->at<int64_t>()) : "");
+      return name_of<PointwiseMode_t>(d.find(Attr::POINTWISE_MODE)->numbers[0]) +
+             (axis ? fmt::format("({})", axis->numbers[0]) : "");
     }
     default: return cudnn::to_text(op.kind);
   }
@@ -180,20 +135,11 @@ std::string mode(const Record& op) {
 
 }  // namespace
 
-std::vector<int64_t> CudnnRecorder::Value::integers() const {
-  std::vector<int64_t> list;
-  for (size_t i = 0; i < size_t(count); ++i) list.push_back(at<int64_t>(i));
-  return list;
-}
-
-CudnnRecorder::CudnnRecorder(int64_t version) : scope_(library(), version) {}
-CudnnRecorder::~CudnnRecorder() { records.clear(); }
-
-std::string CudnnRecorder::text(const cudnn::Lowered& lowered, const ir::Graph& graph) const {
+std::string operations_text(const cudnn::Lowered& lowered, const ir::Graph& graph) {
   Names names(lowered, graph);
   std::string text;
   for (RawDescriptor raw : lowered.operations) {
-    const Record& op = of(raw);
+    const RecordedDescriptor& op = *static_cast<const RecordedDescriptor*>(raw);
     for (const Row& row : rows()) {
       if (row.kind != op.kind) continue;
       std::string operands;
