@@ -111,17 +111,16 @@ Result<int64_t> built_index(const PlanList& plans, int64_t index) {
 }
 
 // Memory that an output shares with an input which a later launch of this plan still reads.
-Status check_hazards(const ir::Graph& g, const Executable& e, const Bindings& bindings) {
+Status check_hazards(const PlanBinding& b, const Executable& e, const Bindings& bindings) {
   for (const Hazard& h : e.hazards()) {
     const char* w = static_cast<const char*>(bindings[size_t(h.written)]);
     const char* r = static_cast<const char*>(bindings[size_t(h.read)]);
-    const ir::Tensor &written = g.tensor(h.written), &read = g.tensor(h.read);
-    if (w < r + read.storage_bytes() && r < w + written.storage_bytes())
+    if (w < r + b.bytes[size_t(h.read)] && r < w + b.bytes[size_t(h.written)])
       return error(
           error_code_t::GRAPH_EXECUTION_FAILED,
           "output \"{}\" shares memory with input \"{}\", which a later kernel of this plan of {} kernels still "
           "reads; give them separate memory, or take a plan that fuses the two",
-          written.name, read.name, e.steps().size());
+          b.graph->tensor(h.written).name, b.graph->tensor(h.read).name, e.steps().size());
   }
   return {};
 }
@@ -138,7 +137,7 @@ Status check_memory(const PlanBinding& b, const Executable& e, const Bindings& b
     return error(error_code_t::GRAPH_EXECUTION_FAILED, "the plan needs a workspace of {} bytes, the pointer is null",
                  e.workspace_bytes());
   if (queue.ordinal >= 0) TW_RETURN_IF_BAD(check_gpu_pointers(b, bindings, workspace, queue));
-  return check_hazards(*b.graph, e, bindings);
+  return check_hazards(b, e, bindings);
 }
 
 Status launch(const Description& d, const PlanBinding& b, const Executable& e, const Bindings& bindings,

@@ -41,6 +41,7 @@ PlanBinding make_binding(std::shared_ptr<const ir::Graph> graph) {
   for (size_t i = 0; i < graph->tensors.size(); ++i) {
     const ir::Tensor& t = graph->tensors[i];
     if (t.bound_by_caller()) b.slots.push_back({t.uid, ir::TensorId(i), volume(t.dim) > 0});
+    b.bytes.push_back(t.bound_by_caller() ? t.storage_bytes() : 0);
   }
   std::sort(b.slots.begin(), b.slots.end(), [](const auto& x, const auto& y) { return x.uid < y.uid; });
   b.tensor_count = graph->tensors.size();

@@ -20,6 +20,7 @@ struct PlanBinding {
     bool needs_memory;  // false for an empty tensor, whose pointer may be null
   };
   std::vector<Slot> slots;
+  std::vector<int64_t> bytes;  // by tensor, of those that the caller binds
   size_t tensor_count = 0;
   std::shared_ptr<const ir::Graph> graph;
 
