@@ -7,7 +7,7 @@ int environment(Tour& tour) {
   const int64_t rows = tour.quick ? 64 : 2048, columns = 1000;
   tour.begin(1, "Environment", "Z = X + Y, " + std::to_string(rows) + " x 1000 FLOAT, on what is here");
   tw::DeviceProperties device;
-  EXAMPLE_OK(device.build());
+  EXAMPLE_OK(device.set_handle(tour.device).build());
   std::cout << "   library  Tilewright " << tw::version_string() << "\n   device   " << device.describe() << std::endl;
 
   fe::Graph graph;
@@ -19,8 +19,8 @@ int environment(Tour& tour) {
   Z->set_name("Z").set_output(true);
 
   // The five steps of every graph; build() would do them in one call.
-  EXAMPLE_OK(graph.validate());               // shapes, types and rules
-  EXAMPLE_OK(graph.build_operation_graph());  // what engines see
+  EXAMPLE_OK(graph.validate());                          // shapes, types and rules
+  EXAMPLE_OK(graph.build_operation_graph(tour.device));  // what engines see
   EXAMPLE_OK(graph.create_execution_plans({tw::HeurMode_t::A, tw::HeurMode_t::FALLBACK}));
   EXAMPLE_OK(graph.check_support());
   EXAMPLE_OK(graph.build_plans());
@@ -32,11 +32,13 @@ int environment(Tour& tour) {
   std::cout << std::endl;
 
   auto x = random<float>(rows * columns, 1), y = random<float>(rows * columns, 2), z = unwritten<float>(rows * columns);
-  Pack pack = {{X, x.data()}, {Y, y.data()}, {Z, z.data()}};
-  Workspace workspace(graph.get_workspace_size());
-  EXAMPLE_OK(graph.execute({}, pack, workspace.data()));
-  const Timing timing = time_runs([&] { (void)graph.execute({}, pack, workspace.data()); });
-  return tour.finish(graph, pack, timing, double(rows * columns)) ? 0 : 1;
+  Data data(tour.device);
+  data.bind(X, x), data.bind(Y, y), data.bind(Z, z);
+  EXAMPLE_OK(data.upload());
+  void* workspace = data.workspace(graph.get_workspace_size());
+  EXAMPLE_OK(graph.execute(tour.device, data.device, workspace));
+  const Timing timing = time_runs(tour.device, [&] { (void)graph.execute(tour.device, data.device, workspace); });
+  return tour.finish(graph, data, timing, double(rows * columns)) ? 0 : 1;
 }
 
 EXAMPLE_MAIN(environment)

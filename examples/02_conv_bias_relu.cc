@@ -4,15 +4,17 @@
 using namespace example;
 
 int conv_bias_relu(Tour& tour) {
-  ConvBiasRelu conv(tour.quick);
+  ConvBiasRelu conv(tour);
   tour.begin(2, "Convolution, bias, ReLU", conv.problem());
 
-  EXAMPLE_OK(conv.graph.build({tw::HeurMode_t::A}));
+  EXAMPLE_OK(conv.graph.build(tour.device, {tw::HeurMode_t::A}));
 
-  Workspace workspace(conv.graph.get_workspace_size());
-  EXAMPLE_OK(conv.graph.execute({}, conv.pack, workspace.data()));
-  const Timing timing = time_runs([&] { (void)conv.graph.execute({}, conv.pack, workspace.data()); });
-  return tour.finish(conv.graph, conv.pack, timing, conv.flops()) ? 0 : 1;
+  EXAMPLE_OK(conv.data.upload());
+  void* workspace = conv.data.workspace(conv.graph.get_workspace_size());
+  EXAMPLE_OK(conv.graph.execute(tour.device, conv.data.device, workspace));
+  const Timing timing =
+      time_runs(tour.device, [&] { (void)conv.graph.execute(tour.device, conv.data.device, workspace); });
+  return tour.finish(conv.graph, conv.data, timing, conv.flops()) ? 0 : 1;
 }
 
 EXAMPLE_MAIN(conv_bias_relu)

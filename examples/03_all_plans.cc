@@ -6,14 +6,15 @@
 using namespace example;
 
 int all_plans(Tour& tour) {
-  ConvBiasRelu conv(tour.quick);
+  ConvBiasRelu conv(tour);
   tour.begin(3, "All plans of the convolution", conv.problem());
   fe::Graph& graph = conv.graph;
 
-  EXAMPLE_OK(graph.build({tw::HeurMode_t::A, tw::HeurMode_t::B, tw::HeurMode_t::FALLBACK}, tw::BuildPlanPolicy_t::ALL));
+  EXAMPLE_OK(graph.build(tour.device, {tw::HeurMode_t::A, tw::HeurMode_t::B, tw::HeurMode_t::FALLBACK},
+                         tw::BuildPlanPolicy_t::ALL));
   tw::ExactReference reference;
-  EXAMPLE_OK(reference.evaluate(graph, conv.pack));
-  Workspace workspace(graph.get_autotune_workspace_size());
+  EXAMPLE_OK(reference.evaluate(graph, conv.data.host));
+  void* workspace = conv.data.workspace(graph.get_autotune_workspace_size());
 
   bool all_right = true;
   Timing best;
@@ -25,8 +26,11 @@ int all_plans(Tour& tour) {
       continue;
     }
     std::fill(conv.y.begin(), conv.y.end(), tw::half(std::numeric_limits<float>::quiet_NaN()));
-    const Timing t = time_runs([&] { (void)graph.execute_plan_at_index({}, conv.pack, workspace.data(), plan.index); });
-    const tw::error_t judgement = reference.judge(conv.pack);
+    EXAMPLE_OK(conv.data.upload());
+    const Timing t = time_runs(
+        tour.device, [&] { (void)graph.execute_plan_at_index(tour.device, conv.data.device, workspace, plan.index); });
+    EXAMPLE_OK(conv.data.download());
+    const tw::error_t judgement = reference.judge(conv.data.host);
     all_right = all_right && judgement.is_good();
     std::cout << "   " << std::left << std::setw(34) << plan.name << std::right << std::setw(11) << time_text(t.median)
               << "  spread " << std::setw(5) << text("%.0f %%", 100 * (t.max - t.min) / t.median) << "  "
@@ -37,8 +41,8 @@ int all_plans(Tour& tour) {
 
   // The library does the same by itself, and keeps the fastest plan; here it is chosen by hand.
   EXAMPLE_OK(graph.build_plan_at_index(best_index));
-  EXAMPLE_OK(graph.execute_plan_at_index({}, conv.pack, workspace.data(), best_index));
-  return tour.finish(graph, conv.pack, best, conv.flops(), &reference) && all_right ? 0 : 1;
+  EXAMPLE_OK(graph.execute_plan_at_index(tour.device, conv.data.device, workspace, best_index));
+  return tour.finish(graph, conv.data, best, conv.flops(), &reference) && all_right ? 0 : 1;
 }
 
 EXAMPLE_MAIN(all_plans)

@@ -34,19 +34,23 @@ int matmul_gelu_amax(Tour& tour) {
   auto amax = graph.reduction(Y, fe::Reduction_attributes().set_name("amax").set_mode(tw::ReductionMode_t::AMAX));
   Y->set_name("Y").set_output(true);
   amax->set_name("amax").set_output(true).set_data_type(tw::DataType_t::FLOAT).set_dim({1, 1, 1}).set_stride({1, 1, 1});
-  EXAMPLE_OK(graph.build({tw::HeurMode_t::A}));
+  EXAMPLE_OK(graph.build(tour.device, {tw::HeurMode_t::A}));
 
   auto a_data = random<tw::bfloat16>(b * m * k, 1), b_data = random<tw::bfloat16>(b * k * n, 2);
   auto bias_data = random<tw::bfloat16>(n, 3), y_data = unwritten<tw::bfloat16>(b * m * n);
-  float alpha_value = 1.0f / 32, amax_value = -1;
-  Pack pack = {{A, a_data.data()},    {B, b_data.data()}, {bias, bias_data.data()},
-               {alpha, &alpha_value}, {Y, y_data.data()}, {amax, &amax_value}};
+  float alpha_value = 1.0f / 32;
+  auto amax_data = unwritten<float>(1);
+  Data data(tour.device);
+  data.bind(A, a_data), data.bind(B, b_data), data.bind(bias, bias_data), data.bind_value(alpha, &alpha_value);
+  data.bind(Y, y_data), data.bind(amax, amax_data);
 
-  Workspace workspace(graph.get_workspace_size());
-  EXAMPLE_OK(graph.execute({}, pack, workspace.data()));
-  const Timing timing = time_runs([&] { (void)graph.execute({}, pack, workspace.data()); });
-  std::cout << "   amax     " << amax_value << std::endl;
-  return tour.finish(graph, pack, timing, 2.0 * double(b * m * n) * double(k)) ? 0 : 1;
+  EXAMPLE_OK(data.upload());
+  void* workspace = data.workspace(graph.get_workspace_size());
+  EXAMPLE_OK(graph.execute(tour.device, data.device, workspace));
+  const Timing timing = time_runs(tour.device, [&] { (void)graph.execute(tour.device, data.device, workspace); });
+  EXAMPLE_OK(data.download());
+  std::cout << "   amax     " << amax_data[0] << std::endl;
+  return tour.finish(graph, data, timing, 2.0 * double(b * m * n) * double(k)) ? 0 : 1;
 }
 
 EXAMPLE_MAIN(matmul_gelu_amax)

@@ -26,19 +26,21 @@ int causal_attention(Tour& tour) {
   auto [O, stats] = graph.sdpa(Q, K, V, attributes);
   O->set_name("O").set_output(true).set_dim({b, h, s, d}).set_stride({s * h * d, d, h * d, 1});
   stats->set_name("stats").set_output(true).set_data_type(tw::DataType_t::FLOAT);  // log of the sum of exponentials
-  EXAMPLE_OK(graph.build({tw::HeurMode_t::A}));
+  EXAMPLE_OK(graph.build(tour.device, {tw::HeurMode_t::A}));
 
   const int64_t count = b * h * s * d;
   auto q = random<tw::half>(count, 1), k = random<tw::half>(count, 2), v = random<tw::half>(count, 3);
   auto o = unwritten<tw::half>(count);
   auto stats_data = unwritten<float>(b * h * s);
-  Pack pack = {{Q, q.data()}, {K, k.data()}, {V, v.data()}, {O, o.data()}, {stats, stats_data.data()}};
+  Data data(tour.device);
+  data.bind(Q, q), data.bind(K, k), data.bind(V, v), data.bind(O, o), data.bind(stats, stats_data);
 
-  Workspace workspace(graph.get_workspace_size());
-  EXAMPLE_OK(graph.execute({}, pack, workspace.data()));
-  const Timing timing = time_runs([&] { (void)graph.execute({}, pack, workspace.data()); });
+  EXAMPLE_OK(data.upload());
+  void* workspace = data.workspace(graph.get_workspace_size());
+  EXAMPLE_OK(graph.execute(tour.device, data.device, workspace));
+  const Timing timing = time_runs(tour.device, [&] { (void)graph.execute(tour.device, data.device, workspace); });
   // Two matmuls, of which the mask leaves half.
-  return tour.finish(graph, pack, timing, 2.0 * double(b * h * s) * double(s + 1) * double(d)) ? 0 : 1;
+  return tour.finish(graph, data, timing, 2.0 * double(b * h * s) * double(s + 1) * double(d)) ? 0 : 1;
 }
 
 EXAMPLE_MAIN(causal_attention)

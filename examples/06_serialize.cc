@@ -20,7 +20,7 @@ int serialize(Tour& tour) {
   auto B = graph.tensor(fe::Tensor_attributes().set_name("B").set_uid(kB).set_dim({b, k, n}).set_stride({k * n, n, 1}));
   auto C = graph.matmul(A, B, fe::Matmul_attributes().set_name("matmul"));
   C->set_name("C").set_uid(kC).set_output(true);
-  EXAMPLE_OK(graph.build({tw::HeurMode_t::A}));
+  EXAMPLE_OK(graph.build(tour.device, {tw::HeurMode_t::A}));
   const double cold = since(start);
   std::vector<uint8_t> bytes;
   EXAMPLE_OK(graph.serialize(bytes));
@@ -28,20 +28,22 @@ int serialize(Tour& tour) {
   // Another process would read the bytes from a file. It needs no tensors, only the uids.
   start = std::chrono::steady_clock::now();
   fe::Graph loaded;
-  EXAMPLE_OK(loaded.deserialize({}, bytes));
+  EXAMPLE_OK(loaded.deserialize(tour.device, bytes));
   const double warm = since(start);
   std::cout << "   file     " << bytes.size() << " bytes; planned in " << time_text(cold) << " (cold), loaded in "
             << time_text(warm) << " (warm)" << std::endl;
 
   auto a_data = random<float>(b * m * k, 1), b_data = random<float>(b * k * n, 2), c_data = unwritten<float>(b * m * n);
-  std::unordered_map<int64_t, void*> by_uid = {{kA, a_data.data()}, {kB, b_data.data()}, {kC, c_data.data()}};
-  Workspace workspace(loaded.get_workspace_size());
-  EXAMPLE_OK(loaded.execute({}, by_uid, workspace.data()));
-  const Timing timing = time_runs([&] { (void)loaded.execute({}, by_uid, workspace.data()); });
+  Data data(tour.device);
+  data.bind(A, a_data), data.bind(B, b_data), data.bind(C, c_data);
+  EXAMPLE_OK(data.upload());
+  std::unordered_map<int64_t, void*> by_uid = {{kA, data.device[A]}, {kB, data.device[B]}, {kC, data.device[C]}};
+  void* workspace = data.workspace(loaded.get_workspace_size());
+  EXAMPLE_OK(loaded.execute(tour.device, by_uid, workspace));
+  const Timing timing = time_runs(tour.device, [&] { (void)loaded.execute(tour.device, by_uid, workspace); });
 
   // The original graph describes the same tensors, so it judges the loaded one's result.
-  Pack pack = {{A, a_data.data()}, {B, b_data.data()}, {C, c_data.data()}};
-  return tour.finish(graph, pack, timing, 2.0 * double(b * m * n) * double(k)) ? 0 : 1;
+  return tour.finish(graph, data, timing, 2.0 * double(b * m * n) * double(k)) ? 0 : 1;
 }
 
 EXAMPLE_MAIN(serialize)

@@ -28,18 +28,20 @@ int kernel_cache(Tour& tour) {
 
     const int64_t hits = cache->hits();
     const auto start = std::chrono::steady_clock::now();
-    EXAMPLE_OK(graph.build({tw::HeurMode_t::A}));
+    EXAMPLE_OK(graph.build(tour.device, {tw::HeurMode_t::A}));
     const double build = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 
     auto x = random<tw::half>(n * c * size * size, unsigned(n)), y = unwritten<tw::half>(n * c * size * size);
-    Pack pack = {{X, x.data()}, {W, w.data()}, {Y, y.data()}};
-    Workspace workspace(graph.get_workspace_size());
-    EXAMPLE_OK(graph.execute({}, pack, workspace.data()));
-    const Timing timing = time_runs([&] { (void)graph.execute({}, pack, workspace.data()); });
+    Data data(tour.device);
+    data.bind(X, x), data.bind(W, w), data.bind(Y, y);
+    EXAMPLE_OK(data.upload());
+    void* workspace = data.workspace(graph.get_workspace_size());
+    EXAMPLE_OK(graph.execute(tour.device, data.device, workspace));
+    const Timing timing = time_runs(tour.device, [&] { (void)graph.execute(tour.device, data.device, workspace); });
     std::cout << "   batch " << n << ": built in " << time_text(build) << ", "
               << (cache->hits() > hits ? "from the cache" : "anew") << std::endl;
     const double error = tour.rows.back().error, of_bound = tour.rows.back().of_bound;
-    all_right = tour.finish(graph, pack, timing, 2.0 * double(n * c * size * size) * double(c * 9)) && all_right;
+    all_right = tour.finish(graph, data, timing, 2.0 * double(n * c * size * size) * double(c * 9)) && all_right;
     tour.rows.back().error = std::max(tour.rows.back().error, error);
     tour.rows.back().of_bound = std::max(tour.rows.back().of_bound, of_bound);
   }

@@ -5,31 +5,35 @@
 using namespace example;
 
 int capture_and_replay(Tour& tour) {
-  ConvBiasRelu conv(tour.quick);
+  ConvBiasRelu conv(tour);
   tour.begin(8, "Capture and replay", conv.problem());
-  EXAMPLE_OK(conv.graph.build({tw::HeurMode_t::A}));
-  Workspace workspace(conv.graph.get_workspace_size());
+  EXAMPLE_OK(conv.graph.build(tour.device, {tw::HeurMode_t::A}));
+  Data& data = conv.data;
+  EXAMPLE_OK(data.upload());
+  void* workspace = data.workspace(conv.graph.get_workspace_size());
 
   tw::LaunchList launches;
-  EXAMPLE_OK(conv.graph.record({}, conv.pack, workspace.data(), launches));
+  EXAMPLE_OK(conv.graph.record(tour.device, data.device, workspace, launches));
   std::cout << "   recorded " << launches.launch_count() << " launches" << std::endl;
   EXAMPLE_OK(launches.replay());
 
   // New inputs in the same memory need nothing; other memory is bound by an update.
   auto y2 = unwritten<tw::half>(int64_t(conv.y.size()));
   conv.x = random<tw::half>(int64_t(conv.x.size()), 7);
-  conv.pack[conv.X] = conv.x.data();
-  conv.pack[conv.Y] = y2.data();
+  data.bind(conv.X, conv.x), data.bind(conv.Y, y2);
+  EXAMPLE_OK(data.upload());
   std::unordered_map<int64_t, void*> by_uid;
-  for (const auto& [tensor, memory] : conv.pack) by_uid[tensor->get_uid()] = memory;
-  EXAMPLE_OK(conv.graph.update({}, by_uid, workspace.data(), launches));
+  for (const auto& [tensor, memory] : data.device) by_uid[tensor->get_uid()] = memory;
+  EXAMPLE_OK(conv.graph.update(tour.device, by_uid, workspace, launches));
   EXAMPLE_OK(launches.replay());
 
-  const Timing executed = time_runs([&] { (void)conv.graph.execute({}, conv.pack, workspace.data()); });
+  const Timing executed =
+      time_runs(tour.device, [&] { (void)conv.graph.execute(tour.device, data.device, workspace); });
   std::fill(y2.begin(), y2.end(), tw::half(std::numeric_limits<float>::quiet_NaN()));
-  const Timing replayed = time_runs([&] { (void)launches.replay(); });
+  EXAMPLE_OK(data.upload());
+  const Timing replayed = time_runs(tour.device, [&] { (void)launches.replay(); });
   std::cout << "   execute  " << time_text(executed.median) << ", replay " << time_text(replayed.median) << std::endl;
-  return tour.finish(conv.graph, conv.pack, replayed, conv.flops()) ? 0 : 1;
+  return tour.finish(conv.graph, data, replayed, conv.flops()) ? 0 : 1;
 }
 
 EXAMPLE_MAIN(capture_and_replay)

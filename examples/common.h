@@ -46,18 +46,55 @@ std::vector<T> unwritten(int64_t count) {
   return std::vector<T>(static_cast<size_t>(count), T(std::numeric_limits<float>::quiet_NaN()));
 }
 
-// Memory for what a plan keeps between its kernels, aligned as an allocator of a device aligns.
-class Workspace {
+// What a graph's tensors hold: vectors on the host, which the exact reference reads too, and where the handle's device
+// has them. On a CPU that is the same memory, and nothing is copied. A program with CUDA would call cudaMalloc and
+// cudaMemcpy instead.
+class Data {
  public:
-  explicit Workspace(int64_t bytes) : storage_(static_cast<size_t>(bytes) + 256) {}
-  void* data() {
-    void* p = storage_.data();
-    size_t space = storage_.size();
-    return std::align(256, 1, p, space);
+  explicit Data(tw::Handle device) : device_(device) {
+    std::string name = "cpu";
+    on_gpu_ = tw::get_device(device, name).is_good() && name != "cpu";
   }
+  ~Data() {
+    for (void* memory : owned_) (void)tw::device_free(device_, memory);
+  }
+  Data(const Data&) = delete;
+  Data& operator=(const Data&) = delete;
+
+  // The tensor's contents from now on; the device has them after the next upload().
+  template <class T>
+  void bind(const fe::TensorPtr& tensor, std::vector<T>& values) {
+    host[tensor] = values.data();
+    if (!on_gpu_) device[tensor] = values.data();
+    else device[tensor] = allocate(bytes_[tensor] = int64_t(values.size() * sizeof(T)));
+  }
+  // Of a scalar that is passed by value: always on the host.
+  void bind_value(const fe::TensorPtr& tensor, void* value) { host[tensor] = device[tensor] = value; }
+  // For what a plan keeps between its kernels.
+  void* workspace(int64_t bytes) { return allocate(bytes > 0 ? bytes : 1); }
+
+  tw::error_t upload() { return copy(device, host); }
+  tw::error_t download() { return copy(host, device); }
+
+  Pack host, device;  // for the reference; for execute()
 
  private:
-  std::vector<char> storage_;
+  // Null where there is not as much; executing then says so.
+  void* allocate(int64_t bytes) {
+    void* memory = nullptr;
+    if (tw::device_allocate(device_, bytes, &memory).is_good()) owned_.push_back(memory);
+    return memory;
+  }
+  tw::error_t copy(const Pack& to, const Pack& from) {
+    for (const auto& [tensor, bytes] : bytes_)
+      if (tw::error_t s = tw::device_copy(device_, to.at(tensor), from.at(tensor), bytes); s.is_bad()) return s;
+    return {};
+  }
+
+  tw::Handle device_;
+  bool on_gpu_ = false;
+  std::unordered_map<fe::TensorPtr, int64_t> bytes_;  // of what is copied
+  std::vector<void*> owned_;
 };
 
 struct Timing {
@@ -65,19 +102,25 @@ struct Timing {
   int runs = 0;
 };
 
-// The first run warms up. What takes a second is not run again; else some 0.3 s of runs, 3 at least.
+// The first run warms up. What takes a second is not run again; else some 0.3 s of runs, 3 at least. A GPU only puts
+// runs on its stream, so there it is a number of runs and the wait for them that is timed.
 template <class Body>
-Timing time_runs(const Body& body) {
+Timing time_runs(tw::Handle device, const Body& body) {
   using clock = std::chrono::steady_clock;
-  const auto run = [&] {
+  std::string name = "cpu";
+  const bool on_gpu = tw::get_device(device, name).is_good() && name != "cpu";
+  const auto run = [&](int count) {
     const auto start = clock::now();
-    body();
-    return std::chrono::duration<double, std::milli>(clock::now() - start).count();
+    for (int i = 0; i < count; ++i) body();
+    (void)tw::device_synchronize(device);
+    return std::chrono::duration<double, std::milli>(clock::now() - start).count() / count;
   };
-  std::vector<double> ms{run()};
+  std::vector<double> ms{run(1)};
   if (ms[0] < 1000) {
+    const int count = on_gpu && run(1) < 5 ? 20 : 1;
     ms.clear();
-    for (double total = 0; ms.size() < 3 || (total < 300 && ms.size() < 100); total += ms.back()) ms.push_back(run());
+    for (double total = 0; ms.size() < 3 || (total < 300 && ms.size() < 100); total += ms.back() * count)
+      ms.push_back(run(count));
   }
   std::sort(ms.begin(), ms.end());
   return {ms[ms.size() / 2], ms.front(), ms.back(), int(ms.size())};
@@ -100,7 +143,20 @@ class Tour {
     bool ok = false;
   };
   bool quick = false;
+  tw::Handle device;  // what graphs are built for and run on
   std::vector<Row> rows;
+
+  // Of a program of its own: --quick for small sizes, --device cuda:0 for another device than the CPU.
+  bool start(int argc, char** argv) {
+    tw::error_t status;
+    for (int i = 1; i < argc && status.is_good(); ++i) {
+      if (argv[i] == std::string("--quick")) quick = true;
+      else if (argv[i] == std::string("--device") && i + 1 < argc) status = tw::create_handle(&device, argv[++i]);
+      else status = {tw::error_code_t::INVALID_VALUE, "options: [--quick] [--device cpu|cuda:N]"};
+    }
+    if (status.is_bad()) std::cerr << status.get_message() << std::endl;
+    return status.is_good();
+  }
 
   void begin(int section, const std::string& title, const std::string& problem) {
     rows.emplace_back();
@@ -108,20 +164,21 @@ class Tour {
     std::cout << section << ". " << title << "\n   problem  " << problem << std::endl;
   }
 
-  // Prints what the chosen plan did, compares the outputs in the pack with the exact reference, and says if all is
-  // right.
-  bool finish(const fe::Graph& graph, const Pack& pack, const Timing& timing, double flops) {
+  // Prints what the chosen plan did, compares the outputs with the exact reference, and says if all is right.
+  bool finish(const fe::Graph& graph, Data& data, const Timing& timing, double flops) {
     tw::ExactReference reference;
-    tw::error_t status = reference.evaluate(graph, pack);
-    return finish(graph, pack, timing, flops, status.is_good() ? &reference : nullptr, status);
+    tw::error_t status = data.download();
+    if (status.is_good()) status = reference.evaluate(graph, data.host);
+    return finish(graph, data, timing, flops, status.is_good() ? &reference : nullptr, status);
   }
-  bool finish(const fe::Graph& graph, const Pack& pack, const Timing& timing, double flops,
+  bool finish(const fe::Graph& graph, Data& data, const Timing& timing, double flops,
               const tw::ExactReference* reference, tw::error_t status = {}) {
     Row& row = rows.back();
     if (graph.get_plan_name(row.plan).is_bad()) row.plan = "?";
     row.ms = timing.median, row.flops = flops;
     std::vector<tw::JudgedOutput> outputs;
-    if (reference) status = reference->judge(pack, &outputs);
+    if (status.is_good()) status = data.download();
+    if (reference && status.is_good()) status = reference->judge(data.host, &outputs);
     for (const auto& o : outputs)
       row.error = std::max(row.error, o.max_error), row.of_bound = std::max(row.of_bound, o.of_bound);
     row.ok = status.is_good();
@@ -142,8 +199,7 @@ class Tour {
 #define EXAMPLE_MAIN(section) \
   int main(int argc, char** argv) { \
     example::Tour tour; \
-    tour.quick = argc > 1 && argv[1] == std::string("--quick"); \
-    return section(tour); \
+    return tour.start(argc, argv) ? section(tour) : 2; \
   }
 #endif
 

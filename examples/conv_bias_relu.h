@@ -10,7 +10,7 @@ struct ConvBiasRelu {
   fe::Graph graph;
   fe::TensorPtr X, W, B, Y;
   std::vector<tw::half> x, w, b, y;
-  Pack pack;
+  Data data;
 
   std::string problem() const {
     const auto s = [](int64_t v) { return std::to_string(v); };
@@ -19,8 +19,12 @@ struct ConvBiasRelu {
   }
   double flops() const { return 2.0 * double(n * k * size * size) * double(c * r * r); }
 
-  explicit ConvBiasRelu(bool quick)
-      : n(quick ? 1 : 2), c(quick ? 16 : 128), size(quick ? 14 : 56), k(quick ? 32 : 256) {
+  explicit ConvBiasRelu(const Tour& tour)
+      : n(tour.quick ? 1 : 2),
+        c(tour.quick ? 16 : 128),
+        size(tour.quick ? 14 : 56),
+        k(tour.quick ? 32 : 256),
+        data(tour.device) {
     graph.set_name("conv_bias_relu")
         .set_io_data_type(tw::DataType_t::HALF)
         .set_intermediate_data_type(tw::DataType_t::FLOAT)
@@ -42,7 +46,7 @@ struct ConvBiasRelu {
     w = random<tw::half>(k * c * r * r, 2, 0.05f);
     b = random<tw::half>(k, 3);
     y = unwritten<tw::half>(n * k * size * size);
-    pack = {{X, x.data()}, {W, w.data()}, {B, b.data()}, {Y, y.data()}};
+    data.bind(X, x), data.bind(W, w), data.bind(B, b), data.bind(Y, y);
   }
 };
 

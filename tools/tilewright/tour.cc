@@ -32,6 +32,7 @@ int tour(const TourOptions& options) {
   device.must_run();
   example::Tour tour;
   tour.quick = options.quick;
+  tour.device = device.handle();
   const auto start = std::chrono::steady_clock::now();
   int number = 0, right = 0, run = 0;
   for (const Section section : kSections) {
