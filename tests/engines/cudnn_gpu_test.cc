@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engines/cudnn/engine.h"
+#include "engines/cudnn/program.h"
 #include "ops/reference.h"
 #include "plan/device_copy.h"
 #include "plan/harness.h"
@@ -277,26 +278,93 @@ TEST_F(CudnnGpuPlans, AKernelCacheServesOtherShapes) {
   EXPECT_TRUE(s.is_good()) << s.err_msg;
 }
 
-TEST_F(CudnnGpuPlans, HostTimeOfAnExecution) {
-  const IrBuilder b = batched_matmul(1, 64, 64, 64);
-  const auto e = first(b.graph);
-  ASSERT_TRUE(e);
-  Harness harness(b.graph);
-  harness.workspace(e->workspace_bytes());
-  auto copy = DeviceCopy::make(b.graph, harness, 0);
-  ASSERT_TRUE(copy);
-  ASSERT_TRUE(copy->upload().is_good());
+// The least host time of a call, in microseconds; few calls at a time, so that the queue does not fill.
+template <class Call>
+double host_us(cuda::CUstream stream, Call&& call) {
   double best = 1e9;
   for (int round = 0; round < 20; ++round) {
-    wait();
-    constexpr int kCalls = 100;  // few enough that the queue does not fill
+    cuda::driver().stream_synchronize(stream);
+    constexpr int kCalls = 100;
     const double t0 = now_ms();
-    for (int i = 0; i < kCalls; ++i) ASSERT_TRUE(e->run(copy->bindings(), copy->workspace(), queue_).is_good());
+    for (int i = 0; i < kCalls; ++i) call();
     best = std::min(best, (now_ms() - t0) * 1e3 / kCalls);
   }
-  wait();
-  std::printf("[   times   ] %.2f us of host time an execution\n", best);
-  EXPECT_LT(best, 50);
+  cuda::driver().stream_synchronize(stream);
+  return best;
+}
+
+TEST_F(CudnnGpuPlans, HostTimeOfAnExecution) {
+  for (const IrBuilder& b : {batched_matmul(1, 64, 64, 64), conv_bias_relu({32, 64, 56, 56}, {64, 64, 3, 3})}) {
+    const auto e = first(b.graph);
+    ASSERT_TRUE(e);
+    Harness harness(b.graph);
+    harness.workspace(e->workspace_bytes());
+    auto copy = DeviceCopy::make(b.graph, harness, 0);
+    ASSERT_TRUE(copy);
+    ASSERT_TRUE(copy->upload().is_good());
+    const double whole =
+        host_us(stream_, [&] { EXPECT_TRUE(e->run(copy->bindings(), copy->workspace(), queue_).is_good()); });
+    std::printf("[   times   ] %s: %.2f us of host time an execution\n", e->steps()[0].name.c_str(), whole);
+    EXPECT_LT(whole, 50);
+
+    // What of that is cuDNN's, by what the plan was made with and what it runs on.
+    Target described = target_;
+    described.ordinal = -1;
+    const auto own = cudnn::planner(target_);
+    ASSERT_TRUE(own);
+    for (const Target* planned : {&target_, static_cast<const Target*>(&described)}) {
+      std::vector<Reason> reasons;
+      const auto segment = cudnn::make_segment(b.graph, cudnn::all_nodes(b.graph), *planned, reasons);
+      ASSERT_TRUE(segment);
+      const auto plan =
+          segment->operations->plan(segment->operations->heuristics(HeurMode_t::A).configs[0].config, nullptr);
+      ASSERT_TRUE(plan) << plan.status().err_msg;
+      std::vector<void*> pointers;
+      std::vector<int64_t> uids;
+      for (const cudnn::Bound& bound : segment->lowered->bound) {
+        uids.push_back(bound.uid);
+        pointers.push_back(copy->bindings()[size_t(bound.place.tensor)]);
+      }
+      const auto make_pack = [&] {
+        cudnn::Descriptor pack(cudnn::Kind::VARIANT_PACK);
+        pack.pointer(cudnn::Attr::VARIANT_PACK_WORKSPACE, copy->workspace())
+            .pointers(cudnn::Attr::VARIANT_PACK_DATA_POINTERS, pointers.data(), int64_t(pointers.size()))
+            .integers(cudnn::Attr::VARIANT_PACK_UNIQUE_IDS, uids);
+        EXPECT_TRUE(pack.finalize().is_good());
+        return pack;
+      };
+      const cudnn::Descriptor pack = make_pack();
+      const auto on = [&](cudnn::Handle handle) {
+        return host_us(stream_, [&] {
+          EXPECT_EQ(cudnn::library().backend_execute(handle, plan->raw(), pack.raw()), cudnn::kSuccess);
+        });
+      };
+      cudnn::library().set_stream((*own)->handle, stream_);
+      const double packs = host_us(stream_, make_pack), users = on(handle_), engines = on((*own)->handle);
+      cudnn::library().set_stream((*own)->handle, nullptr);
+      std::printf(
+          "[   times   ]   planned with %s: pack %.2f us, execute %.2f us on another handle, %.2f us on the "
+          "planner's\n",
+          planned == &target_ ? "a handle" : "properties", packs, users, engines);
+    }
+  }
+}
+
+TEST_F(CudnnGpuPlans, TimeOfAsking) {
+  for (int64_t channels : {64, 64, 80, 80, 96, 96}) {
+    const IrBuilder b = conv_bias_relu({32, channels, 56, 56}, {64, channels, 3, 3}, DataType_t::BFLOAT16);
+    const double t0 = now_ms();
+    const Verdict v = cudnn_engine().propose(b.graph, target_);
+    ASSERT_TRUE(v.proposal);
+    const double t1 = now_ms();
+    v.proposal->candidates_in({HeurMode_t::B});
+    const double t2 = now_ms();
+    v.proposal->candidates_in({HeurMode_t::FALLBACK});
+    const double t3 = now_ms();
+    const size_t count = v.proposal->candidates().size();
+    std::printf("[   times   ] proposed (A) in %.2f ms, B in %.2f ms, FALLBACK in %.2f ms, %zu in %.2f ms\n", t1 - t0,
+                t2 - t1, t3 - t2, count, now_ms() - t3);
+  }
 }
 
 }  // namespace
