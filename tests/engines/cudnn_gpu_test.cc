@@ -312,7 +312,7 @@ TEST_F(CudnnGpuPlans, HostTimeOfAnExecution) {
     described.ordinal = -1;
     const auto own = cudnn::planner(target_);
     ASSERT_TRUE(own);
-    for (const Target* planned : {&target_, static_cast<const Target*>(&described)}) {
+    for (const Target* planned : std::initializer_list<const Target*>{&target_, &described}) {
       std::vector<Reason> reasons;
       const auto segment = cudnn::make_segment(b.graph, cudnn::all_nodes(b.graph), *planned, reasons);
       ASSERT_TRUE(segment);
