@@ -40,6 +40,9 @@ TEST(CudaApi, NumbersAreThoseOfTheHeader) {
   SAME(kNotCapturing, CU_STREAM_CAPTURE_STATUS_NONE);
   SAME(kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
   SAME(kPageableMemoryAccess, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS);
+#define TW_ATTRIBUTE(KEY, NAME, NUMBER) SAME(NUMBER, CU_DEVICE_ATTRIBUTE_##NAME);
+#include "device/cuda/attributes.def"
+#undef TW_ATTRIBUTE
 #undef SAME
 }
 

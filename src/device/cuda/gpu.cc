@@ -3,33 +3,25 @@
 #include <array>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 namespace tilewright::cuda {
 namespace {
 
-// The attributes that cuDNN's description of a device has, by their numbers in the driver's API.
+enum : CUdevice_attribute {
+#define TW_ATTRIBUTE(KEY, NAME, NUMBER) NAME = NUMBER,
+#include "device/cuda/attributes.def"
+#undef TW_ATTRIBUTE
+};
 struct Attribute {
-  const char* key;
+  std::string_view key;
   CUdevice_attribute number;
 };
 constexpr Attribute kAttributes[] = {
-    {"regsPerBlock", 12},
-    {"multiProcessorCount", 16},
-    {"warpSize", 10},
-    {"maxSharedMemoryPerBlock", 8},
-    {"maxSharedMemoryPerBlockOptin", 97},
-    {"reservedSharedMemoryPerBlock", 111},
-    {"maxRegistersPerSM", 82},
-    {"maxCtasPerSM", 106},
-    {"maxThreadsPerBlock", 1},
-    {"maxThreadsPerSM", 39},
-    {"pciDeviceId", 34},
-    {"isTccDriver", 35},
-    {"supportCoopLaunch", 95},
-    {"smClockRateKHz", 13},
-    {"memClockRateKHz", 36},
-    {"l2CacheSize", 38},
+#define TW_ATTRIBUTE(KEY, NAME, NUMBER) {KEY, NUMBER},
+#include "device/cuda/attributes.def"
+#undef TW_ATTRIBUTE
 };
 
 int attribute(CUdevice_attribute number, CUdevice device) {
@@ -66,9 +58,11 @@ Result<GpuProperties> gpu_properties(int ordinal) {
   CUdevice device = 0;
   TW_RETURN_IF_BAD(check(driver().device_get(&device, ordinal), "cuDeviceGet"));
   nlohmann::json j;
-  j["maxGridSize"] = {attribute(5, device), attribute(6, device), attribute(7, device)};
-  j["maxBlockSize"] = {attribute(2, device), attribute(3, device), attribute(4, device)};
-  for (const Attribute& a : kAttributes) j[a.key] = attribute(a.number, device);
+  const auto of = [device](CUdevice_attribute number) { return attribute(number, device); };
+  j["maxGridSize"] = {of(MAX_GRID_DIM_X), of(MAX_GRID_DIM_Y), of(MAX_GRID_DIM_Z)};
+  j["maxBlockSize"] = {of(MAX_BLOCK_DIM_X), of(MAX_BLOCK_DIM_Y), of(MAX_BLOCK_DIM_Z)};
+  for (const Attribute& a : kAttributes)
+    if (!a.key.empty()) j[std::string(a.key)] = of(a.number);
   size_t bytes = 0;
   TW_RETURN_IF_BAD(check(driver().device_total_mem(&bytes, device), "cuDeviceTotalMem"));
   char name[256] = "";
@@ -77,7 +71,7 @@ Result<GpuProperties> gpu_properties(int ordinal) {
   TW_RETURN_IF_BAD(check(driver().driver_get_version(&version), "cuDriverGetVersion"));
   j["totalGlobalMem"] = bytes;
   j["cudaDeviceId"] = ordinal;
-  j["deviceVer"] = attribute(75, device) * 100 + attribute(76, device) * 10;
+  j["deviceVer"] = of(COMPUTE_CAPABILITY_MAJOR) * 100 + of(COMPUTE_CAPABILITY_MINOR) * 10;
   j["driverVer"] = version;
   j["deviceName"] = name;
   return GpuProperties::from_json(j.dump());
