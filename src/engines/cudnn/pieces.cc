@@ -15,8 +15,7 @@ bool is_backward(PointwiseMode_t m) {
   return false;
 }
 
-// `wider`: how many dims were put in front of the node's own.
-void set_mode_attributes(Descriptor& d, PointwiseMode_t mode, DataType_t compute, const ir::Node& n, int64_t wider) {
+void set_mode_attributes(Descriptor& d, PointwiseMode_t mode, DataType_t compute, const ir::Node& n) {
   using P = PointwiseMode_t;
   if (mode == P::RELU_FWD || mode == P::RELU_BWD) {
     const double most =
@@ -31,7 +30,7 @@ void set_mode_attributes(Descriptor& d, PointwiseMode_t mode, DataType_t compute
     d.real(Attr::POINTWISE_SOFTPLUS_BETA, n.attr<double>("softplus_beta", 1.0));
   if (mode == P::SWISH_FWD || mode == P::SWISH_BWD)
     d.real(Attr::POINTWISE_SWISH_BETA, n.attr<double>("swish_beta", 1.0));
-  if (mode == P::GEN_INDEX) d.integer(Attr::POINTWISE_AXIS, n.attr<int64_t>("axis", 0) + wider);
+  if (mode == P::GEN_INDEX) d.integer(Attr::POINTWISE_AXIS, n.attr<int64_t>("axis", 0));
 }
 
 }  // namespace
@@ -42,10 +41,7 @@ void add_pointwise(Lowering& l, PointwiseMode_t mode, RawDescriptor x, RawDescri
   mode_descriptor.value(Attr::POINTWISE_MODE, AttrType::POINTWISE_MODE, number(mode))
       .type(Attr::POINTWISE_MATH_PREC, compute);
   const ir::Node none;
-  const ir::TensorId out = node && !node->out.empty() ? node->out[0] : ir::kNone;
-  const int64_t wider =
-      out == ir::kNone ? 0 : int64_t(l.view(out).dim.size()) - int64_t(l.graph().tensor(out).dim.size());
-  set_mode_attributes(mode_descriptor, mode, compute, node ? *node : none, wider);
+  set_mode_attributes(mode_descriptor, mode, compute, node ? *node : none);
   Descriptor op(Kind::OPERATION_POINTWISE);
   op.descriptor(Attr::OPERATION_POINTWISE_PW_DESCRIPTOR, l.keep(std::move(mode_descriptor)));
   if (is_backward(mode)) {
