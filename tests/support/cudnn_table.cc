@@ -443,7 +443,7 @@ void batch_norms(Table& t) {
     const Id x = image(b, dim), scale = channels(b, 32), bias = channels(b, 32);
     const Id mean = channels(b, 32), variance = channels(b, 32);
     const auto out = b.node("batchnorm", {x, scale, bias, b.scalar(1e-3f, 4), mean, variance, b.scalar(0.1f, 4)});
-    for (size_t i = 1; i < out.size(); ++i) b.output(out[i]);
+    for (size_t i = 1; i < out.size(); ++i) b.output(out[i]);  // statistics, new running statistics
     b.output(b.pw(P::RELU_FWD, {b.pw(P::ADD, {out[0], image(b, dim)})}), FP16, nhwc(dim));
   });
   t.add("batchnorm_inference/plain", [&](IrBuilder& b) {

@@ -47,8 +47,11 @@ class IrBuilder {
     n.attrs = std::move(attrs);
     n.in = std::move(in);
     if (n.in.size() < n.op->inputs.size()) n.in.resize(n.op->inputs.size(), ir::kNone);
+    std::vector<std::string> given;
+    for (size_t i = 0; i < n.op->inputs.size(); ++i)
+      if (n.in[i] != ir::kNone) given.push_back(n.op->inputs[i].name);
     for (const ir::Port& port : n.op->outputs) {
-      if (port.kind == ir::PortKind::Optional || (port.wanted && !port.wanted(n.attrs, {}))) {
+      if (port.kind == ir::PortKind::Optional || (port.wanted && !port.wanted(n.attrs, given))) {
         n.out.push_back(ir::kNone);
         continue;
       }
