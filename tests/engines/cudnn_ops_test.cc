@@ -72,14 +72,6 @@ TEST(CudnnOps, Pointwise) {
   });
 }
 
-TEST(CudnnOps, TheAxisOfAnIndexCountsDimsPutInFront) {
-  RecordingCudnn recorder;
-  IrBuilder b;
-  b.output(b.pw(PointwiseMode_t::GEN_INDEX, {b.input({4, 6})}, {{"axis", int64_t(1)}}));
-  ASSERT_THAT(lower(b.graph).reasons, IsEmpty());
-  EXPECT_THAT(recorder.operations(), HasSubstr("POINTWISE_AXIS=2\n"));
-}
-
 TEST(CudnnOps, Reductions) {
   check({
       {"reduction/MAX", {"OPERATOR=3\n", "XDESC=t1 OPERATION_REDUCTION_YDESC=t2 "}},

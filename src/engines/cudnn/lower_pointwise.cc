@@ -9,16 +9,10 @@ void lower_pointwise(Lowering& l, ir::NodeId id) {
   const PointwiseMode_t mode = pointwise_mode(n);
   if (number(mode) < 0)
     return l.refuse(Why::Op, fmt::format("node \"{}\": cuDNN has no pointwise mode {}", n.name, to_string(mode)));
-  ir::Node with_axis;
-  if (mode == PointwiseMode_t::GEN_INDEX) {  // its axis counts the dims that were put in front
-    with_axis = n;
-    const size_t added = l.view(n.out[0]).dim.size() - l.graph().tensor(n.out[0]).dim.size();
-    with_axis.attrs["axis"] = n.attr<int64_t>("axis") + int64_t(added);
-  }
   // Operands beyond the mode's own are allowed and have no meaning.
   const int arity = pointwise_arity(mode);
-  add_pointwise(l, mode, l.in(id, 0), arity > 1 ? l.in(id, 1) : nullptr, l.out(id, 0), n.compute,
-                with_axis.op ? &with_axis : &n, arity > 2 ? l.in(id, 2) : nullptr);
+  add_pointwise(l, mode, l.in(id, 0), arity > 1 ? l.in(id, 1) : nullptr, l.out(id, 0), n.compute, &n,
+                arity > 2 ? l.in(id, 2) : nullptr);
 }
 
 void lower_reduction(Lowering& l, ir::NodeId id) {
