@@ -156,8 +156,8 @@ class Runner {
 
 Status Runner::list_plans() {
   list_.filters.barred_numerical = row_.barred;
-  const Status listed = list_.create(graph_, gpu_.target(), kModes, nullptr);
-  if (listed.is_good()) TW_RETURN_IF_BAD(list_.check_support());
+  Status listed = list_.create(graph_, gpu_.target(), kModes, nullptr);
+  if (listed.is_good()) listed = list_.check_support();
   for (const PlanRow& r : list_.rejected())
     if (r.engine->unavailable(gpu_.target()).empty() && !contest_.refused.count(r.engine->name()))
       contest_.refused[r.engine->name()] = r.reasons.empty() ? "no reason given" : describe(*graph_, r.reasons[0]);
@@ -173,7 +173,8 @@ Status Runner::list_plans() {
     contest_.plans.push_back(std::move(plan));
   }
   entries_.resize(contest_.plans.size());
-  if (contest_.plans.empty() && contest_.refused.empty()) return listed.is_bad() ? listed : invalid("no plan");
+  if (contest_.plans.empty() && contest_.refused.empty())
+    contest_.refused["none"] = listed.is_bad() ? listed.err_msg : "every plan has a note that this row bars";
   return {};
 }
 
