@@ -87,6 +87,15 @@ TEST_F(CudnnGpuPlans, ScalarThroughAHostPointer) {
   auto x = b.input({4, 32, 64}), s = b.scalar(std::nullopt, 3);
   b.output(b.pw(PointwiseMode_t::MUL, {x, s}));
   check_every_plan(b.graph);
+  const auto e = first(b.graph);
+  ASSERT_TRUE(e);
+  Harness harness(b.graph);
+  for (float value : {3.0f, -0.5f}) {  // read at each execution
+    *static_cast<float*>(harness.memory(s)) = value;
+    harness.inputs_changed();
+    const Status status = harness.check_run(*e, queue_);
+    EXPECT_TRUE(status.is_good()) << value << ": " << status.err_msg;
+  }
 }
 TEST_F(CudnnGpuPlans, ScalarThatTheGraphStores) {
   IrBuilder b;

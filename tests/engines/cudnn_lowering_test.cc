@@ -278,9 +278,14 @@ TEST(CudnnEngine, RunsWithThisExecutionsPointers) {
       EXPECT_THAT(pack.find(Attr::VARIANT_PACK_WORKSPACE)->pointers, ElementsAre(&memory[2]));
       std::swap(bindings[size_t(x)], bindings[size_t(y)]);
     }
+    const size_t packs = recorder.of_kind(Kind::VARIANT_PACK).size();
+    EXPECT_TRUE((*e)->run(bindings, &memory[2], queue).is_good());
+    EXPECT_EQ(recorder.of_kind(Kind::VARIANT_PACK).size(), packs + 1);
+    EXPECT_TRUE((*e)->run(bindings, &memory[2], queue).is_good());  // with the same pointers nothing is made
+    EXPECT_EQ(recorder.of_kind(Kind::VARIANT_PACK).size(), packs + 1);
     EXPECT_TRUE((*e)->populate_cuda_graph(&memory, bindings, &memory[2], queue).is_good());
     EXPECT_TRUE((*e)->update_cuda_graph(&memory, bindings, &memory[2], queue).is_good());
-    EXPECT_EQ(recorder.packs.size(), 4u);
+    EXPECT_EQ(recorder.packs.size(), 6u);
   }
   EXPECT_EQ(recorder.alive, 0);  // every descriptor was given back
 }

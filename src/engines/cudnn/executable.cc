@@ -1,5 +1,7 @@
 // Running a program: for each plan a variant pack with this execution's pointers.
 #include <algorithm>
+#include <array>
+#include <atomic>
 
 #include "device/cuda/gpu.h"
 #include "engines/cudnn/program.h"
@@ -42,10 +44,41 @@ std::vector<Hazard> hazards_of(const Program& p) {
   return list;
 }
 
+// A variant pack, and the pointers that it was made of: an execution with the same ones takes it again, since cuDNN
+// takes no other pointers once it is finalized.
+struct Pack {
+  std::vector<void*> pointers, wanted;  // the workspace first
+  Descriptor descriptor;
+};
+
+// Packs that wait to be used, one per thread that executes at once. No lock: each slot is emptied and filled
+// atomically.
+class Packs {
+ public:
+  ~Packs() {
+    for (auto& slot : slots_) delete slot.load();
+  }
+  std::unique_ptr<Pack> take() {
+    for (auto& slot : slots_)
+      if (slot.load(std::memory_order_relaxed))
+        if (Pack* pack = slot.exchange(nullptr)) return std::unique_ptr<Pack>(pack);
+    return std::make_unique<Pack>();
+  }
+  void give(std::unique_ptr<Pack> pack) {
+    for (auto& slot : slots_) {
+      Pack* none = nullptr;
+      if (slot.compare_exchange_strong(none, pack.get())) return void(pack.release());
+    }
+  }
+
+ private:
+  std::array<std::atomic<Pack*>, 16> slots_ = {};
+};
+
 class PlanExecutable : public Executable {
  public:
   explicit PlanExecutable(std::shared_ptr<const Program> program)
-      : program_(std::move(program)), hazards_(hazards_of(*program_)) {
+      : program_(std::move(program)), hazards_(hazards_of(*program_)), packs_(program_->segments.size()) {
     for (const PlannedSegment& s : program_->segments) {
       steps_.push_back(
           {fmt::format("{} [{}]", segment_name(program_->graph(), s.segment.nodes), s.config.plan_name()), {}});
@@ -62,11 +95,9 @@ class PlanExecutable : public Executable {
     TW_RETURN_IF_BAD(check_queue(queue));
     for (size_t i = 0; i < steps_.size(); ++i) {
       TW_RETURN_IF_BAD(fill(i, workspace, queue));
-      Descriptor pack = variant_pack(i, bindings, workspace);
-      TW_RETURN_IF_BAD(pack.finalize());
-      const StatusCode code =
-          library().backend_execute(static_cast<Handle>(queue.cudnn), program_->segments[i].plan.raw(), pack.raw());
-      if (code != kSuccess) return launch_failure("run", steps_[i].name, code);
+      TW_RETURN_IF_BAD(with_pack(i, bindings, workspace, "run", [&](RawDescriptor pack) {
+        return library().backend_execute(static_cast<Handle>(queue.cudnn), program_->segments[i].plan.raw(), pack);
+      }));
     }
     return {};
   }
@@ -99,19 +130,26 @@ class PlanExecutable : public Executable {
     return base ? base + p.offset : nullptr;
   }
 
-  // Not yet finalized. cuDNN takes no other pointers once it is, so each execution makes one; that is a quarter of a
-  // microsecond.
-  Descriptor variant_pack(size_t i, const Bindings& bindings, void* workspace) const {
-    thread_local std::vector<void*> pointers;
+  // Calls with a finalized variant pack of these pointers.
+  template <class Call>
+  Status with_pack(size_t i, const Bindings& bindings, void* workspace, const char* what, Call&& call) const {
     const Lowered& l = *program_->segments[i].segment.lowered;
     char* const base = static_cast<char*>(workspace);
-    pointers.clear();
-    for (const Bound& b : l.bound) pointers.push_back(address(l, b.place, bindings, base));
-    Descriptor pack(Kind::VARIANT_PACK);
-    pack.pointer(Attr::VARIANT_PACK_WORKSPACE, base ? base + program_->scratch + l.workspace_bytes : nullptr)
-        .pointers(Attr::VARIANT_PACK_DATA_POINTERS, pointers.data(), int64_t(pointers.size()))
-        .integers(Attr::VARIANT_PACK_UNIQUE_IDS, uids_[i]);
-    return pack;
+    std::unique_ptr<Pack> pack = packs_[i].take();
+    pack->wanted.clear();
+    pack->wanted.push_back(base ? base + program_->scratch + l.workspace_bytes : nullptr);
+    for (const Bound& b : l.bound) pack->wanted.push_back(address(l, b.place, bindings, base));
+    if (pack->wanted != pack->pointers) {
+      pack->descriptor = Descriptor(Kind::VARIANT_PACK);
+      pack->descriptor.pointer(Attr::VARIANT_PACK_WORKSPACE, pack->wanted[0])
+          .pointers(Attr::VARIANT_PACK_DATA_POINTERS, pack->wanted.data() + 1, int64_t(uids_[i].size()))
+          .integers(Attr::VARIANT_PACK_UNIQUE_IDS, uids_[i]);
+      TW_RETURN_IF_BAD(pack->descriptor.finalize());
+      pack->pointers = pack->wanted;
+    }
+    const StatusCode code = call(pack->descriptor.raw());
+    packs_[i].give(std::move(pack));
+    return code == kSuccess ? Status{} : launch_failure(what, steps_[i].name, code);
   }
 
   Status fill(size_t i, void* workspace, const Queue& queue) const {
@@ -139,17 +177,17 @@ class PlanExecutable : public Executable {
           "this plan is more than one launch, so cuDNN cannot {} it; capture its execution on a "
           "stream instead",
           what);
-    Descriptor pack = variant_pack(0, bindings, workspace);
-    TW_RETURN_IF_BAD(pack.finalize());
-    const StatusCode code = call(static_cast<Handle>(queue.cudnn), program_->segments[0].plan.raw(), pack.raw(),
-                                 static_cast<CudaGraph>(graph));
-    return code == kSuccess ? Status{} : launch_failure(what, steps_[0].name, code);
+    return with_pack(0, bindings, workspace, what, [&](RawDescriptor pack) {
+      return call(static_cast<Handle>(queue.cudnn), program_->segments[0].plan.raw(), pack,
+                  static_cast<CudaGraph>(graph));
+    });
   }
 
   std::shared_ptr<const Program> program_;
   std::vector<Step> steps_;
   std::vector<std::vector<int64_t>> uids_;  // by segment
   std::vector<Hazard> hazards_;
+  mutable std::vector<Packs> packs_;  // by segment
 };
 
 }  // namespace
