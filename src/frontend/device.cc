@@ -35,6 +35,10 @@ Status unknown_handle(Handle h) {
                static_cast<const void*>(h.get()));
 }
 
+std::string no_driver() {
+  return fmt::format("{}\nto mend it: {}", cuda::driver_lookup().problem, cuda::kDriverInstall);
+}
+
 // A cudnnHandle_t that the program made itself: its stream, on the device of the calling thread, as cuDNN takes it.
 Result<Queue> queue_of_cudnn(Handle h) {
   const cudnn::Library* library = cuda::device_count() > 0 ? cudnn::lookup().library : nullptr;
@@ -42,7 +46,7 @@ Result<Queue> queue_of_cudnn(Handle h) {
     return error(error_code_t::HANDLE_ERROR,
                  "handle {} was not made by create_handle, and there is no cuDNN here whose handle it could be: {}",
                  static_cast<const void*>(h.get()),
-                 cuda::device_count() > 0 ? cudnn::lookup().problem : cuda::driver_lookup().problem);
+                 cuda::device_count() > 0 ? cudnn::lookup().error_text() : no_driver());
   Queue queue;
   queue.cudnn = h.get();
   if (library->get_stream(h.get(), reinterpret_cast<cuda::CUstream*>(&queue.stream)) != 0)
@@ -81,8 +85,7 @@ Result<int> ordinal_of(const std::string& device) {
       digits.size() > 4 || digits.find_first_not_of("0123456789") != digits.npos)
     return invalid("create_handle: device \"{}\" is not understood; expected cpu, cuda or cuda:N", device);
   if (!cuda::driver_lookup().driver)
-    return error(error_code_t::INVALID_CUDA_DEVICE, "create_handle: device \"{}\": {}", device,
-                 cuda::driver_lookup().problem);
+    return error(error_code_t::INVALID_CUDA_DEVICE, "create_handle: device \"{}\": {}", device, no_driver());
   const int ordinal = std::stoi(digits);
   if (ordinal >= cuda::device_count())
     return error(error_code_t::INVALID_CUDA_DEVICE,

@@ -118,6 +118,9 @@ TEST(Handle, ADeviceThatIsNotThereIsNamed) {
   const error_t e = create_handle(&h, "cuda:9999");
   EXPECT_EQ(e.code, error_code_t::INVALID_CUDA_DEVICE);
   EXPECT_THAT(e.err_msg, HasSubstr("cuda:9999"));
+  if (cuda::device_count() == 0) {
+    EXPECT_THAT(e.err_msg, HasSubstr("\nto mend it: ")) << "the second line";
+  }
   EXPECT_FALSE(h);
 }
 

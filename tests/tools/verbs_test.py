@@ -108,6 +108,8 @@ def test_cudnn():
         out = [problem, "to mend it: unset TILEWRIGHT_CUDNN_PATH"]
         call("doctor", env={"TILEWRIGHT_CUDNN_PATH": given}, out=out)
     call("doctor", env={"TILEWRIGHT_CUDNN_PATH": folder}, out=[f"    {folder} (TILEWRIGHT_CUDNN_PATH): {lacks}"])
+    reason = "cuDNN 9 is switched off by TILEWRIGHT_CUDNN_PATH=off; to mend it: unset TILEWRIGHT_CUDNN_PATH"
+    call("explain", matmul, "--device", "h200", env={"TILEWRIGHT_CUDNN_PATH": "off"}, out=[reason])
     # The field's own variable comes before what is found without it.
     env = {"TILEWRIGHT_CUDNN_PATH": "", "CUDNN_PATH": right}
     call("doctor", "--verbose", env=env, out=[f"{right} (CUDNN_PATH): libcudnn.so.9, version 9.2.1"])

@@ -1,4 +1,5 @@
 // tilewright explain: what each engine says of a graph. tilewright plans: the plan list as it stands.
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -75,8 +76,9 @@ int explain(const ExplainOptions& options) {
                              device.text());
   }
   for (const Engine* engine : all_engines()) {
-    if (!engine->unavailable(target).empty()) continue;  // doctor tells of those
-    const Verdict verdict = engine->propose(graph, target);
+    std::vector<Reason> missing = engine->unavailable(target);
+    if (std::any_of(missing.begin(), missing.end(), [](auto& r) { return r.why == Why::Arch; })) continue;
+    const Verdict verdict = missing.empty() ? engine->propose(graph, target) : Verdict{nullptr, std::move(missing)};
     ordered_json e{{"name", engine->name()}, {"takes_it", verdict.proposal != nullptr}};
     e["reasons"] = ordered_json::array();
     for (const Reason& r : verdict.reasons) e["reasons"].push_back(reason_json(graph, r));

@@ -177,7 +177,8 @@ class CudnnEngine : public Engine {
   std::vector<Reason> unavailable(const Target& target) const override {
     if (!target.is_gpu())
       return {{Why::Arch, -1, ir::kNone, fmt::format("runs on an NVIDIA GPU, not on \"{}\"", target.device)}};
-    if (!lookup().library) return {{Why::Library, -1, ir::kNone, lookup().problem}};
+    if (!lookup().library)
+      return {{Why::Library, -1, ir::kNone, fmt::format("{}; to mend it: {}", lookup().problem, lookup().mend)}};
     if (target.ordinal < 0 && lookup().version < 90800)
       return {{Why::Library, -1, ir::kNone,
                fmt::format("cuDNN {} plans for no GPU that is not there; 9.8 and later do",
