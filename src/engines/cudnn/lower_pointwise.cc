@@ -9,9 +9,14 @@ void lower_pointwise(Lowering& l, ir::NodeId id) {
   const PointwiseMode_t mode = pointwise_mode(n);
   if (number(mode) < 0)
     return l.refuse(Why::Op, fmt::format("node \"{}\": cuDNN has no pointwise mode {}", n.name, to_string(mode)));
+  ir::Node seen = n;
+  if (mode == PointwiseMode_t::GEN_INDEX) {  // its axis counts the dims that were put in front
+    const size_t added = l.view(n.out[0]).dim.size() - l.graph().tensor(n.out[0]).dim.size();
+    seen.attrs["axis"] = n.attr<int64_t>("axis") + int64_t(added);
+  }
   // Operands beyond the mode's own are allowed and have no meaning.
   const int arity = pointwise_arity(mode);
-  add_pointwise(l, mode, l.in(id, 0), arity > 1 ? l.in(id, 1) : nullptr, l.out(id, 0), n.compute, &n,
+  add_pointwise(l, mode, l.in(id, 0), arity > 1 ? l.in(id, 1) : nullptr, l.out(id, 0), n.compute, &seen,
                 arity > 2 ? l.in(id, 2) : nullptr);
 }
 
