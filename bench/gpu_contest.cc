@@ -119,6 +119,7 @@ class Runner {
   };
 
   Status list_plans();
+  std::string why(const PlanRow&) const;
   Status make_inputs();
   Status make_inputs_from(const GraphPtr&);
   void build_plans();
@@ -154,13 +155,19 @@ class Runner {
   GpuContest contest_;
 };
 
+// The first reasons: a library may give one for each of its engines.
+std::string Runner::why(const PlanRow& row) const {
+  std::string text = row.reasons.empty() ? "no reason given" : describe(*graph_, row.reasons[0]);
+  for (size_t i = 1; i < row.reasons.size() && i < 3; ++i) text += "; " + describe(*graph_, row.reasons[i]);
+  return row.reasons.size() > 3 ? text + fmt::format("; and {} more", row.reasons.size() - 3) : text;
+}
+
 Status Runner::list_plans() {
   list_.filters.barred_numerical = row_.barred;
   Status listed = list_.create(graph_, gpu_.target(), kModes, nullptr);
   if (listed.is_good()) listed = list_.check_support();
   for (const PlanRow& r : list_.rejected())
-    if (r.engine->unavailable(gpu_.target()).empty() && !contest_.refused.count(r.engine->name()))
-      contest_.refused[r.engine->name()] = r.reasons.empty() ? "no reason given" : describe(*graph_, r.reasons[0]);
+    if (r.engine->unavailable(gpu_.target()).empty()) contest_.refused.try_emplace(r.engine->name(), why(r));
   std::map<std::string, int> count;
   for (int64_t i = 0; i < list_.count(); ++i) {
     const PlanRow& r = list_.at(i);

@@ -68,6 +68,8 @@ Status Session::run_once(Harness& harness, int64_t index) {
 
 const std::string& Session::config(int64_t index) const { return graph_.impl().plans.at(index).candidate.config; }
 
+bool Session::last_resort(int64_t index) const { return graph_.impl().plans.at(index).candidate.last_resort; }
+
 std::vector<RegionInfo> Session::regions(int64_t index) const {
   const PlanRow& row = graph_.impl().plans.at(index);
   // A proposal tells the regions of its best configuration.

@@ -32,6 +32,8 @@ class Session {
   const ChosenDevice& device() const { return device_; }
   std::vector<PlanInfo> plans() const { return graph_.plans(); }
   const std::string& config(int64_t index) const;
+  // Right, but slow: for graphs that nothing else takes.
+  bool last_resort(int64_t index) const;
   // The regions of an engine's best plan; empty for its other plans, and when the engine tells of none.
   std::vector<RegionInfo> regions(int64_t index) const;
   // The first plan in the ranking that builds and whose name contains `engine`. Fails with every reason when none does.

@@ -55,6 +55,16 @@ Row measure(Session& session, Harness& harness, const PlanInfo& listed, const Tu
   return row;
 }
 
+// On a GPU, a plan that runs on the host can take minutes where the others take milliseconds: it is left out, unless
+// asked for by name or alone.
+std::vector<PlanInfo> plans_to_tune(const Session& session, const std::string& engine) {
+  std::vector<PlanInfo> selected = select_plans(session.plans(), engine);
+  const auto hopeless = [&](const PlanInfo& p) { return session.last_resort(p.index); };
+  if (session.device().is_gpu() && engine.empty() && !std::all_of(selected.begin(), selected.end(), hopeless))
+    std::erase_if(selected, hopeless);
+  return selected;
+}
+
 // Later programs take the fastest of these plans first. Says where they are remembered, or why not.
 std::string remember(const Session& session, const std::vector<Row>& rows) {
   std::vector<TunedPlan> tuned;
@@ -111,7 +121,7 @@ int tune(const TuneOptions& options) {
   const ChosenDevice device(options.device);
   device.must_run();
   Session session(options.graph, device);
-  const std::vector<PlanInfo> selected = select_plans(session.plans(), options.engine);
+  const std::vector<PlanInfo> selected = plans_to_tune(session, options.engine);
   if (selected.empty()) fail("no plan of \"{}\" has \"{}\" in its name", options.graph, options.engine);
   Harness harness(session.ir(), {options.seed});
   const auto measured = roofline(device.target(), device.queue());
