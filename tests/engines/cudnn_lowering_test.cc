@@ -351,6 +351,33 @@ TEST(CudnnEngine, SplitsWhatCudnnTakesInPartsOnly) {
   EXPECT_EQ((*again)->steps()[1].name, (*e)->steps()[1].name);
 }
 
+TEST(CudnnEngine, ANodeThatIsRefusedIsDecomposed) {
+  RecordingCudnn recorder;
+  recorder.finalize_fails = Kind::OPERATION_NORM_FORWARD;
+  IrBuilder b;
+  const auto x = b.input({4, 16, 1, 1}), scale = b.input({1, 16, 1, 1}), epsilon = b.scalar(1e-5f, 4);
+  b.output(b.op("rmsnorm", {x, scale, ir::kNone, epsilon}, {{"forward_phase", std::string("INFERENCE")}}));
+  const Target target = h200();
+  const Verdict v = cudnn_engine().propose(b.graph, target);
+  ASSERT_TRUE(v.proposal) << v.reasons[0].text;
+  const Candidate c = v.proposal->candidates()[0];
+  EXPECT_EQ(c.config, "eng41,k2=0,k13=1");  // pointwise and reductions, as one operation graph
+  EXPECT_EQ(v.proposal->regions()[0].nodes, (std::vector<ir::NodeId>{0}));
+  EXPECT_THAT(v.proposal->regions()[0].name, HasSubstr("reduction"));
+  const auto artifact = v.proposal->compile(c.config, nullptr);
+  ASSERT_TRUE(artifact) << artifact.status().err_msg;
+  const auto e = cudnn_engine().load(b.graph, *artifact, target, nullptr);
+  ASSERT_TRUE(e);
+  const auto from_config = cudnn_engine().load(b.graph, {"cudnn", c.config, {}, nullptr}, target, nullptr);
+  ASSERT_TRUE(from_config) << from_config.status().err_msg;
+  EXPECT_EQ((*from_config)->steps()[0].name, (*e)->steps()[0].name);
+  const auto bytes = (*e)->saved();
+  ASSERT_TRUE(bytes) << bytes.status().err_msg;
+  const auto from_file = cudnn_engine().load(b.graph, {"cudnn", c.config, *bytes, nullptr}, target, nullptr);
+  ASSERT_TRUE(from_file) << from_file.status().err_msg;
+  EXPECT_EQ((*from_file)->steps()[0].name, (*e)->steps()[0].name);
+}
+
 TEST(CudnnEngine, AnOutputOverAnOperandOfAContractionIsAHazard) {
   RecordingCudnn recorder;
   const IrBuilder b = matmul_bias_relu();
