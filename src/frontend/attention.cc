@@ -65,6 +65,7 @@ class ScoreModComposite {
     }
     for (const char* port : {"Dropout_scale", "Dropout_mask"})
       if (attr_.inputs.count(port)) p = multiplied(p, attr_.inputs.at(port), port);
+    same_type(v, p);  // the factors of a product on matrix units
     T o = grouped_matmul(p, v, {dq[0], dq[1], dq[2], dv[2]}, dv, "O");
     if (dq[1] != dv[1])  // O may have another type than the sums, which a reshape cannot convert
       o = graph_.pointwise(o, Pointwise_attributes().set_mode(PointwiseMode_t::IDENTITY).set_name(name("O_type")));

@@ -9,12 +9,14 @@
 
 #include "engines/cudnn/engine.h"
 #include "engines/cudnn/operation_graph.h"
+#include "frontend/builder.h"
 #include "ops/attention_common.h"
 #include "plan/device_copy.h"
 #include "support/attention_case.h"
 #include "support/cudnn_queue.h"
 #include "support/cudnn_text.h"
 #include "support/ir_builder.h"
+#include "tilewright/score_modifiers.h"
 
 namespace tilewright {
 namespace {
@@ -22,6 +24,8 @@ namespace {
 using testing::AttentionCase;
 using ::testing::HasSubstr;
 using testing::RecordingCudnn;
+
+constexpr int64_t kLength = 200;
 
 struct Problem {
   std::string name;
@@ -380,6 +384,64 @@ TEST(CudnnSdpaPattern, RefusalsNameTheNodeAndTheNumbers) {
   EXPECT_EQ(lowered_text(g), "sdpa \"attention\": as one operation, cuDNN 9.19.0 does not serve diagonal bounds");
 }
 
+// Attention written out, as a score_mod makes it.
+struct Modified {
+  const char* name;
+  graph::Score_modifier modify;
+};
+std::vector<Modified> score_mods() {
+  namespace sm = graph::attn::score_modifiers;
+  using G = sm::GraphPtr;
+  using T = graph::TensorPtr;
+  return {{"none", [](G, T s) { return s; }},
+          {"causal", [](G g, T s) { return sm::causal_mask(g, s); }},
+          {"bottom_right", [](G g, T s) { return sm::causal_mask_bottom_right(g, s, kLength, kLength, {}, {}); }},
+          {"softcap", [](G g, T s) { return sm::Softcap().forward(g, s, g->tensor(2.f)); }}};
+}
+ir::Graph modified(const Modified& m, bool stats) {
+  graph::Graph g;
+  g.set_io_data_type(DataType_t::HALF).set_intermediate_data_type(DataType_t::FLOAT);
+  g.set_compute_data_type(DataType_t::FLOAT);
+  const auto input = [&](const char* name) {
+    return g.tensor(graph::Tensor_attributes()
+                        .set_name(name)
+                        .set_dim({2, 4, kLength, 64})
+                        .set_stride({4 * kLength * 64, kLength * 64, 64, 1}));
+  };
+  const auto q = input("Q"), k = input("K"), v = input("V");
+  auto attr = graph::SDPA_attributes().set_name("attention").set_generate_stats(stats);
+  const auto out = g.sdpa(q, k, v, attr.set_attn_scale(0.125f).set_score_mod(m.modify));
+  for (const auto& t : out)
+    if (t) t->set_output(true);
+  const Status s = g.validate();
+  EXPECT_TRUE(s.is_good()) << s;
+  return *g.impl().frozen.graph;
+}
+
+TEST(CudnnSdpaPattern, AScoreModIsWrittenOut) {
+  const ir::Graph g = modified(score_mods()[3], true);
+  const RecordingCudnn recorder;
+  std::vector<ir::NodeId> nodes;
+  for (size_t i = 0; i < g.nodes.size(); ++i) nodes.push_back(ir::NodeId(i));
+  const cudnn::Lowered l = cudnn::Lowering(g, nodes, h200()).run();
+  ASSERT_TRUE(l.reasons.empty()) << l.reasons[0].text;
+  EXPECT_EQ("\n" + testing::operations_text(l, g), R"(
+%0[2, 4, 200, 200] = matmul Q K:[2, 4, 64, 200]
+%1[2, 4, 200, 200] = MUL %0 0.125
+%2[2, 4, 200, 200] = DIV %1 2
+%3[2, 4, 200, 200] = TANH_FWD %2
+%4[2, 4, 200, 200] = MUL %3 2
+%5[2, 4, 200, 1] = reduce_MAX %4
+%6[2, 4, 200, 200] = SUB %4 %5
+%7[2, 4, 200, 200] = EXP %6
+%8[2, 4, 200, 1] = reduce_ADD %7
+%9[2, 4, 200, 1] = LOG %8
+attention::softmax::Stats = ADD %5 %9
+%10:HALF[2, 4, 200, 200] = DIV %7 %8
+attention::O::C = matmul %10 V
+)");
+}
+
 // --- what the library says -------------------------------------------------------------------------------------------
 
 std::shared_ptr<cudnn::OperationGraph> operation_graph(const ir::Graph& g, const Target& target) {
@@ -404,6 +466,20 @@ TEST_P(CudnnSdpaHeuristics, ListTheKernels) {
   if (cudnn::lookup().version != 91900) return;
   EXPECT_EQ(a.count, GetParam().listed);
   EXPECT_EQ(graph->heuristics(HeurMode_t::FALLBACK).count, GetParam().fallback);
+}
+
+TEST(CudnnSdpaScoreMods, TheKernelsAreListed) {
+  if (!cudnn::lookup().library) GTEST_SKIP() << cudnn::lookup().problem;
+  if (!dlopen("libcuda.so.1", RTLD_LAZY)) GTEST_SKIP() << "without libcuda.so.1 cuDNN lists no attention";
+  for (const Modified& m : score_mods())
+    for (bool stats : {false, true}) {
+      const Verdict v = cudnn_engine().propose(modified(m, stats), h200());
+      ASSERT_TRUE(v.proposal) << m.name << ": " << v.reasons[0].text;
+      for (const Candidate& c : v.proposal->candidates()) EXPECT_EQ(c.kernel_count, 1) << m.name;
+      if (cudnn::lookup().version == 91900) {
+        EXPECT_EQ(v.proposal->candidates().size(), 6u) << m.name;
+      }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Problems, CudnnSdpaHeuristics, ::testing::ValuesIn(problems()), problem_name);
@@ -476,6 +552,14 @@ TEST_F(CudnnSdpaPlansGpu, NodesAround) {
       const bool binary = mode == PointwiseMode_t::MUL || mode == PointwiseMode_t::ADD;
       b.output(binary ? b.pw(mode, {o, operand()}) : b.pw(mode, {o}), DataType_t::HALF);
       check_every_plan(b.graph);
+    }
+}
+
+TEST_F(CudnnSdpaPlansGpu, ScoreMods) {
+  for (const Modified& m : score_mods())
+    for (bool stats : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}{}", m.name, stats ? " with stats" : ""));
+      check_every_plan(modified(m, stats));
     }
 }
 

@@ -8,6 +8,14 @@
 
 namespace tilewright::cudnn {
 
+// p = softmax of s over the last of four dims, as attention has it.
+struct SoftmaxOptions {
+  RawDescriptor stats = nullptr;                   // wanted or not, they are part of the pattern
+  RawDescriptor max = nullptr, sum_exp = nullptr;  // instead of them
+  RawDescriptor sink = nullptr;                    // one more score of each row, without a column
+};
+void add_softmax(Lowering&, const Dims& dim, RawDescriptor s, RawDescriptor p, const SoftmaxOptions&);
+
 class AttentionPattern {
  public:
   AttentionPattern(Lowering&, ir::NodeId);

@@ -90,27 +90,9 @@ class Forward : public AttentionPattern {
     // Max and Sum_exp come in pairs.
     if (out_.max && !out_.sum_exp) out_.sum_exp = l.workspace(DataType_t::FLOAT, {o.b, o.hq, o.sq, 1});
     if (out_.sum_exp && !out_.max) out_.max = l.workspace(DataType_t::FLOAT, {o.b, o.hq, o.sq, 1});
-    const RawDescriptor max = out_.max ? out_.max : rows(), sum = out_.sum_exp ? out_.sum_exp : rows();
-    const bool sink = has(kSinkToken);
-    const RawDescriptor key_max = sink ? rows() : max;
-    add_reduction(l, ReductionMode_t::MAX, s, key_max, DataType_t::FLOAT);
-    if (sink) pointwise(P::MAX, key_max, in(kSinkToken), nullptr, max);
-    const RawDescriptor e = pointwise(P::EXP, pointwise(P::SUB, s, max));
-    if (sink) {
-      const RawDescriptor below = pointwise(P::SUB, in(kSinkToken), max, nullptr, rows());
-      const RawDescriptor sink_weight = pointwise(P::EXP, below, nullptr, nullptr, rows());
-      const RawDescriptor key_sum = rows();
-      add_reduction(l, ReductionMode_t::ADD, e, key_sum, DataType_t::FLOAT);
-      pointwise(P::ADD, key_sum, sink_weight, nullptr, sum);
-    } else {
-      add_reduction(l, ReductionMode_t::ADD, e, sum, DataType_t::FLOAT);
-    }
-    // Stats are part of the pattern, wanted or not.
-    if (!out_.max) {
-      const RawDescriptor log_sum = pointwise(P::LOG, sum, nullptr, nullptr, rows());
-      pointwise(P::ADD, max, log_sum, nullptr, out_.stats ? out_.stats : rows());
-    }
-    return pointwise(P::DIV, e, sum, nullptr, p);
+    const RawDescriptor sink = has(kSinkToken) ? in(kSinkToken) : nullptr;
+    add_softmax(l, o.score_dims(), s, p, {out_.stats, out_.max, out_.sum_exp, sink});
+    return p;
   }
 
   RawDescriptor dropped(RawDescriptor p) {
