@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "base/shared_library.h"
 #include "made_up_machine.h"
@@ -66,6 +67,12 @@ TEST(CudnnFindHere, ALibraryOrAReason) {
     return describe(found);
   });
   EXPECT_THAT(text, AllOf(AnyOf(StartsWith("found "), StartsWith("error: ")), HasSubstr("\ntried: ")));
+  const std::string folder = text.substr(6, text.find("/libcudnn.so.9") - 6);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.rfind("loaded: ", 0) == 0 && line.find("/libcudnn") != std::string::npos) {
+      EXPECT_EQ(line.substr(8, line.rfind('/') - 8), folder) << line;
+    }
   fputs(text.c_str(), stdout);
 }
 

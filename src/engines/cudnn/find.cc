@@ -94,13 +94,12 @@ std::string check_files(const std::string& folder) {
   std::map<std::string, std::vector<std::string>> by_version;
   const auto there = [&folder](const char* part) { return is_file(folder + "/" + part); };
   const bool jit = std::none_of(kParts + kPartsOfJit, std::end(kParts), there);
-  std::copy_if(kParts, jit ? kParts + kPartsOfJit : std::end(kParts), std::back_inserter(missing),
-               [&](const char* part) { return !there(part); });
-  std::vector<std::string> names = parts_in(folder);
+  std::vector<std::string> names(kParts, jit ? kParts + kPartsOfJit : std::end(kParts));
   names.push_back(kMain);
   for (const std::string& name : names) {
     const std::string path = folder + "/" + name;
-    if (!is_whole(path)) damaged.push_back(name);
+    if (!is_file(path)) missing.push_back(name);
+    else if (!is_whole(path)) damaged.push_back(name);
     if (const std::string v = version_in_name(path); !v.empty()) by_version[v].push_back(name);
   }
   if (!missing.empty()) return fmt::format("incomplete: it lacks {}", fmt::join(missing, ", "));
