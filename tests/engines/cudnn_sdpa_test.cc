@@ -555,6 +555,31 @@ TEST_F(CudnnSdpaPlansGpu, NodesAround) {
     }
 }
 
+// Two plans in one graph, with the row statistics, and O, given by the caller or between the plans.
+TEST_F(CudnnSdpaPlansGpu, ForwardAndBackward) {
+  for (bool between : {false, true}) {
+    SCOPED_TRACE(between ? "O and Stats virtual" : "O and Stats are outputs");
+    testing::IrBuilder b;
+    b.intermediate = DataType_t::HALF;
+    const Dims dim = {2, 4, 256, 64};
+    const auto operand = [&] { return b.input(dim, DataType_t::HALF); };
+    const AttrMap causal = {{"attn_scale_value", 0.125}, {"right_bound", int64_t(0)}};
+    AttrMap forward = causal;
+    forward["generate_stats"] = true;
+    const auto q = operand(), k = operand(), v = operand(), d_o = operand();
+    const auto out = b.node("sdpa", {q, k, v}, forward);
+    b.graph.tensors[size_t(out[1])].type = DataType_t::FLOAT;
+    if (!between) b.output(out[0], DataType_t::HALF), b.output(out[1]);
+    std::vector<ir::TensorId> in(ir::find_op("sdpa_backward")->inputs.size(), ir::kNone);
+    in[ops::kQ] = q, in[ops::kK] = k, in[ops::kV] = v;
+    in[ops::kO] = out[0], in[ops::kDO] = d_o, in[ops::kStatsIn] = out[1];
+    const auto gradients = b.node("sdpa_backward", in, causal);
+    for (size_t port : {size_t(ops::kOutDQ), size_t(ops::kOutDK), size_t(ops::kOutDV)})
+      b.output(gradients[port], DataType_t::HALF);
+    check_every_plan(b.graph);
+  }
+}
+
 TEST_F(CudnnSdpaPlansGpu, ScoreMods) {
   for (const Modified& m : score_mods())
     for (bool stats : {false, true}) {
