@@ -383,10 +383,9 @@ TEST_F(CudnnGpuPlans, HostTimeOfAnExecution) {
 }
 
 TEST_F(CudnnGpuPlans, TimeOfAsking) {
-  for (int64_t channels : {64, 64, 80, 80, 96, 96}) {
-    const IrBuilder b = conv_bias_relu({32, channels, 56, 56}, {64, channels, 3, 3}, DataType_t::BFLOAT16);
+  const auto ask = [&](const char* what, const ir::Graph& g) {
     const double t0 = now_ms();
-    const Verdict v = cudnn_engine().propose(b.graph, target_);
+    const Verdict v = cudnn_engine().propose(g, target_);
     ASSERT_TRUE(v.proposal);
     const double t1 = now_ms();
     v.proposal->candidates_in({HeurMode_t::B});
@@ -394,8 +393,41 @@ TEST_F(CudnnGpuPlans, TimeOfAsking) {
     v.proposal->candidates_in({HeurMode_t::FALLBACK});
     const double t3 = now_ms();
     const size_t count = v.proposal->candidates().size();
-    std::printf("[   times   ] proposed (A) in %.2f ms, B in %.2f ms, FALLBACK in %.2f ms, %zu in %.2f ms\n", t1 - t0,
-                t2 - t1, t3 - t2, count, now_ms() - t3);
+    std::printf("[   times   ] %s proposed (A) in %.2f ms, B in %.2f ms, FALLBACK in %.2f ms, %zu in %.2f ms\n", what,
+                t1 - t0, t2 - t1, t3 - t2, count, now_ms() - t3);
+  };
+  for (int64_t size : {64, 64, 80, 80}) {
+    ask("conv", conv_bias_relu({32, size, 56, 56}, {64, size, 3, 3}, DataType_t::BFLOAT16).graph);
+    ask("matmul", batched_matmul(8, 4 * size, 512, 256, DataType_t::BFLOAT16).graph);
+  }
+  // And what of it is for what.
+  using cudnn::Attr;
+  using cudnn::Kind;
+  for (int64_t rows : {256, 320}) {
+    const IrBuilder b = batched_matmul(4, rows, 512, 256, DataType_t::BFLOAT16);
+    std::vector<Reason> reasons;
+    const double t0 = now_ms();
+    const auto segment = cudnn::make_segment(b.graph, {0}, target_, reasons);
+    ASSERT_TRUE(segment);
+    const double t1 = now_ms();
+    cudnn::Descriptor heuristics(Kind::ENGINEHEUR);
+    heuristics.descriptor(Attr::ENGINEHEUR_OPERATION_GRAPH, segment->operations->raw())
+        .value(Attr::ENGINEHEUR_MODE, cudnn::AttrType::HEUR_MODE, 3);
+    ASSERT_TRUE(heuristics.finalize().is_good());
+    const double t2 = now_ms();
+    const auto count = heuristics.count(Attr::ENGINEHEUR_RESULTS, cudnn::AttrType::BACKEND_DESCRIPTOR);
+    const auto configs = heuristics.get_descriptors(Attr::ENGINEHEUR_RESULTS, Kind::ENGINECFG, *count);
+    ASSERT_TRUE(configs);
+    const double t3 = now_ms();
+    for (const auto& c : *configs) EXPECT_TRUE(c.get_integer(Attr::ENGINECFG_WORKSPACE_SIZE));
+    const double t4 = now_ms();
+    for (const auto& c : *configs) EXPECT_TRUE(c.get_descriptors(Attr::ENGINECFG_ENGINE, Kind::ENGINE, 1));
+    const double t5 = now_ms();
+    for (const auto& c : *configs) EXPECT_TRUE(c.get_descriptors(Attr::ENGINECFG_KNOB_CHOICES, Kind::KNOB_CHOICE, 64));
+    std::printf(
+        "[   times   ] lowered in %.2f ms, heuristics %.2f, %zu results %.2f, workspaces %.2f, engines %.2f, "
+        "knobs %.2f\n",
+        t1 - t0, t2 - t1, configs->size(), t3 - t2, t4 - t3, t5 - t4, now_ms() - t5);
   }
 }
 
