@@ -72,6 +72,13 @@ TEST(CudnnOps, Pointwise) {
   });
 }
 
+TEST(CudnnOps, LoopsOverManyDimsBecomeThree) {
+  check({
+      {"pointwise/nchw", {"TENSOR_DIMENSIONS=[4,32,256] TENSOR_STRIDES=[8192,256,1] ", "TENSOR_DIMENSIONS=[1,32,1] "}},
+      {"pointwise/SUB", {"TENSOR_DIMENSIONS=[4,32,16,16] TENSOR_STRIDES=[8192,1,512,32] "}},  // as it is
+  });
+}
+
 TEST(CudnnOps, Reductions) {
   check({
       {"reduction/MAX", {"OPERATOR=3\n", "XDESC=t1 OPERATION_REDUCTION_YDESC=t2 "}},
@@ -79,9 +86,10 @@ TEST(CudnnOps, Reductions) {
       // The mean is the sum of parts, the sum of magnitudes that of absolute values.
       {"reduction/AVG", {"POINTWISE_MODE=6 ", "XDESC=t1 OPERATION_POINTWISE_YDESC=t4 ", "REDUCTION_OPERATOR=0\n"}},
       {"reduction/NORM1", {"POINTWISE_MODE=10 ", "REDUCTION_OPERATOR=0\n", "OPERATION_REDUCTION_XDESC=t3 "}},
-      // The fastest dim is dim 1, and there are four.
+      // Over as few dims as they have, the fastest of which is dim 1, and four at least.
       {"reduction/rows",
-       {"TENSOR_DIMENSIONS=[16,64,32,1] TENSOR_STRIDES=[2048,1,64,64] ", "TENSOR_DIMENSIONS=[16,1,32,1] "}},
+       {"TENSOR_DIMENSIONS=[512,64,1,1] TENSOR_STRIDES=[64,1,64,64] ", "TENSOR_DIMENSIONS=[512,1,1,1] "}},
+      {"reduction/per_channel", {"TENSOR_DIMENSIONS=[4,32,16,16] TENSOR_STRIDES=[8192,1,512,32] "}},
   });
 }
 
@@ -234,7 +242,8 @@ TEST(CudnnOps, AConcatenationIsWrittenPartByPart) {
   const cudnn::Lowered l = lower(b.graph);
   ASSERT_THAT(l.reasons, IsEmpty());
   EXPECT_EQ(l.operations.size(), 2u);  // the absolute values, and a copy of the other
-  EXPECT_THAT(parts(b.graph, l), ElementsAre(std::pair(y, int64_t(0)), std::pair(y, int64_t(2 * 3 * 8))));
+  EXPECT_THAT(parts(b.graph, l),
+              ElementsAre(std::pair(y, int64_t(0)), std::pair(other, int64_t(0)), std::pair(y, int64_t(2 * 3 * 8))));
 }
 
 TEST(CudnnOps, WhatCudnnCannotSayIsAReasonThatNamesTheNode) {

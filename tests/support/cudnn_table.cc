@@ -112,6 +112,17 @@ void pointwise(Table& t) {
   t.add("pointwise/boolean_input", CudnnAnswer::Refused, [&](IrBuilder& b) {
     b.output(b.pw(P::MUL, {b.input({4, 64, 64}, FP16), b.input({4, 64, 64}, BOOL)}), FP16);
   });
+  t.add("pointwise/nchw", [&](IrBuilder& b) {
+    const Id x = b.input(dim, FP16), y = b.input({1, 32, 1, 1}, FP16);
+    b.output(b.pw(P::RELU_FWD, {b.pw(P::ADD, {x, y})}), FP16);
+  });
+  t.add("pointwise/rank_5", [&](IrBuilder& b) {
+    const Id x = b.input({2, 3, 4, 5, 16}, FP16), y = b.input({1, 3, 1, 5, 1}, FP16);
+    b.output(b.pw(P::ADD, {x, y}), FP16);
+  });
+  t.add("pointwise/transposed_operand", [&](IrBuilder& b) {
+    b.output(b.pw(P::ADD, {b.input({4, 64, 32}, FP16), b.input({4, 64, 32}, FP16, {2048, 1, 64})}), FP16);
+  });
   t.add("pointwise/rank_2", [&](IrBuilder& b) {
     b.output(b.pw(P::ADD, {b.input({64, 32}, FP16), b.input({1, 32}, FP16)}), FP16);
   });
@@ -130,6 +141,10 @@ void reductions(Table& t) {
     });
   }
   t.add("reduction/rows", [](IrBuilder& b) { b.output(b.reduce(R::ADD, b.input({16, 32, 64}), {16, 32, 1})); });
+  t.add("reduction/softmax_shape", [](IrBuilder& b) {
+    const Id x = b.input({4, 8, 32, 64}, FP16);
+    b.output(b.reduce(R::ADD, b.pw(P::EXP, {x}), {4, 8, 32, 1}));
+  });
   t.add("reduction/channels", [](IrBuilder& b) {
     b.output(b.reduce(R::ADD, image(b, {4, 32, 16, 16}, FP32), {4, 1, 16, 16}), FP32, nhwc({4, 1, 16, 16}));
   });

@@ -10,10 +10,11 @@
 
 namespace tilewright::testing {
 
-// What is known of cuDNN 9.19 on an H200.
+// What is known of cuDNN 9.19 on an H200, asked for the graph as one. (Where it has no engine, the graph may yet be
+// served in parts.)
 enum class CudnnAnswer {
   Plans,    // it has engine configs
-  None,     // the descriptors are made, but it has no engine: what its heuristics say
+  None,     // it has no engine
   Refused,  // our lowering says why not
 };
 

@@ -28,24 +28,84 @@ std::set<TensorId> tensors_of(const Lowering& l, const std::vector<NodeId>& node
   return all;
 }
 
-// Engines reduce what lies channels last, in at least four dims: the fastest dim becomes dim 1.
-void arrange_reductions(Lowering& l, const std::vector<NodeId>& nodes) {
-  const auto reduction = std::find_if(nodes.begin(), nodes.end(),
-                                      [&](NodeId id) { return std::string_view(l.node(id).op->name) == "reduction"; });
-  if (reduction == nodes.end()) return;
-  const View x = l.view(l.node(*reduction).in[0]);
-  size_t fastest = 1;
-  for (size_t d = 0; d < x.dim.size(); ++d)
-    if (x.stride[d] == 1 && x.dim[d] > 1) fastest = d;
-  for (TensorId t : tensors_of(l, nodes, {"pointwise", "reduction"})) {
-    View v = l.view(t);
-    for (Dims* list : {&v.dim, &v.stride}) {
-      const int64_t moved = (*list)[fastest];
-      list->erase(list->begin() + long(fastest));
-      list->insert(list->begin() + 1, moved);
+// Whether dim 1 is the fastest and the others are in order behind each other, as channels-last tensors are.
+bool channels_last(const View& v) {
+  int64_t before = 0;  // the stride of the last dim that has more than one element
+  for (size_t d = v.dim.size(); d-- > 0;) {
+    if (d == 1 || v.dim[d] == 1) continue;
+    if (v.stride[d] <= before) return false;
+    before = v.stride[d];
+  }
+  if (v.dim[1] == 1) return true;
+  for (size_t d = 0; d < v.dim.size(); ++d)
+    if (d != 1 && v.dim[d] > 1 && v.stride[d] <= v.stride[1]) return false;
+  return v.stride[1] == 1;
+}
+
+// The tensors over as few dims as they have in common, slowest first. Null where one repeats elements.
+std::optional<std::map<TensorId, View>> in_few_dims(const Lowering& l, const std::set<TensorId>& tensors,
+                                                    TensorId largest) {
+  const size_t rank = l.view(largest).dim.size();
+  Dims domain(rank, 1), order(rank);
+  for (TensorId t : tensors)
+    for (size_t d = 0; d < rank; ++d) {
+      if (l.view(t).dim[d] > 1 && l.view(t).stride[d] == 0) return std::nullopt;
+      domain[d] = std::max(domain[d], l.view(t).dim[d]);
     }
-    while (v.dim.size() < 4) v.stride.push_back(v.dim[1] * v.stride[1]), v.dim.push_back(1);
-    l.set_view(t, v);
+  for (size_t d = 0; d < rank; ++d) order[d] = int64_t(d);
+  const Dims& slowest = l.view(largest).stride;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return slowest[size_t(a)] > slowest[size_t(b)]; });
+  Dims sorted;
+  for (int64_t d : order) sorted.push_back(domain[size_t(d)]);
+  std::vector<Dims> strides;
+  for (TensorId t : tensors) {
+    const View& v = l.view(t);
+    // A tensor that exists between nodes only lies as the largest does.
+    const Dims own =
+        l.graph().tensor(t).role == ir::Role::Virtual && !l.memory(t) ? strides_like(v.dim, slowest) : v.stride;
+    strides.emplace_back();
+    for (int64_t d : order) strides.back().push_back(v.dim[size_t(d)] == 1 ? 0 : own[size_t(d)]);
+  }
+  const Collapsed c = collapse(sorted, strides);
+  std::map<TensorId, View> views;
+  auto stride = c.stride.begin();
+  for (TensorId t : tensors) {
+    View& v = views[t] = {c.dim, *stride++};
+    int64_t outer = 1;
+    for (size_t d = 0; d < v.dim.size(); ++d) outer = std::max(outer, v.dim[d] * v.stride[d]);
+    for (size_t d = 0; d < v.dim.size(); ++d)
+      if (v.stride[d] == 0) v.dim[d] = 1, v.stride[d] = outer;
+  }
+  return views;
+}
+
+// Engines without a product take three dims of any strides where nothing is reduced, and else four or more that lie
+// channels last and packed.
+void arrange_loops(Lowering& l, const std::vector<NodeId>& nodes) {
+  const std::set<TensorId> tensors = tensors_of(l, nodes, {"pointwise", "reduction"});
+  bool reduces = false;
+  for (NodeId id : nodes) reduces |= std::string_view(l.node(id).op->name) == "reduction";
+  if (tensors.empty()) return;
+  const TensorId largest = *std::max_element(tensors.begin(), tensors.end(), [&](TensorId a, TensorId b) {
+    return volume(l.view(a).dim) < volume(l.view(b).dim);
+  });
+  const View& v = l.view(largest);
+  if (v.dim.size() < 4 ? !reduces : channels_last(v)) return;
+  auto views = in_few_dims(l, tensors, largest);
+  if (!views) return;
+  const bool few = !reduces && (*views)[largest].dim.size() <= 3;
+  for (auto& [t, view] : *views) {
+    if (!few) {
+      for (Dims* list : {&view.dim, &view.stride}) {
+        const int64_t fastest = list->back();
+        list->pop_back();
+        list->insert(list->begin() + std::min<long>(1, long(list->size())), fastest);
+      }
+      if (view.dim.size() == 1) view = Lowering::widened(view, 2);
+      while (view.dim.size() < 4) view.stride.push_back(view.dim[1] * view.stride[1]), view.dim.push_back(1);
+    }
+    l.set_view(t, Lowering::widened(view, 3));
   }
 }
 
@@ -87,7 +147,7 @@ void fold_batches(Lowering& l, const std::vector<NodeId>& nodes) {
 }  // namespace
 
 void arrange(Lowering& l, const std::vector<NodeId>& nodes) {
-  arrange_reductions(l, nodes);
+  arrange_loops(l, nodes);
   fold_batches(l, nodes);
 }
 

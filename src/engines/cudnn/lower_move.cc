@@ -1,6 +1,8 @@
 // Slices, transposes, reshapes and concatenations. cuDNN reads and writes any strides, so they are views of memory
 // where they touch any: an operand that starts elsewhere, or a result that is written to its place at once. Only what
 // must be in two places is copied.
+#include <algorithm>
+
 #include "engines/cudnn/lower_ops.h"
 
 namespace tilewright::cudnn {
@@ -87,8 +89,41 @@ bool same_type(const Lowering& l, TensorId a, TensorId b) {
   return l.graph().tensor(a).storage_type() == l.graph().tensor(b).storage_type();
 }
 
-void copy(Lowering& l, RawDescriptor from, RawDescriptor to) {
-  add_pointwise(l, PointwiseMode_t::IDENTITY, from, nullptr, to, DataType_t::FLOAT);
+// cuDNN knows nothing of parts that share memory: what one operation writes no other may read under another name.
+bool written_here(const Lowering& l, TensorId root) {
+  return std::any_of(l.nodes().begin(), l.nodes().end(), [&](NodeId id) {
+    const std::vector<TensorId>& out = l.node(id).out;
+    return std::find(out.begin(), out.end(), root) != out.end();
+  });
+}
+bool read_here(const Lowering& l, TensorId t) {
+  return std::any_of(l.nodes().begin(), l.nodes().end(), [&](NodeId id) {
+    const std::vector<TensorId>& in = l.node(id).in;
+    return std::find(in.begin(), in.end(), t) != in.end();
+  });
+}
+
+// Over as few dims as both have in common: engines take any strides of three.
+void copy(Lowering& l, const Lowering::Part& from, const Lowering::Part& to) {
+  const Collapsed c = collapse(from.view.dim, {from.view.stride, to.view.stride});
+  const auto part = [&](const Lowering::Part& p, const Dims& stride) {
+    return l.part(p.root, p.offset, Lowering::widened({c.dim, stride}, 3));
+  };
+  const RawDescriptor x = part(from, c.stride[0]), y = part(to, c.stride[1]);
+  add_pointwise(l, PointwiseMode_t::IDENTITY, x, nullptr, y, DataType_t::FLOAT);
+}
+
+std::string quoted(const Lowering& l, TensorId t) { return '"' + l.graph().tensor(t).name + '"'; }
+
+// A tensor in no memory, seen in another way: cuDNN has an operation for it.
+void reshape(Lowering& l, NodeId id) {
+  const ir::Node& n = l.node(id);
+  if (std::string_view(n.op->name) == "slice")
+    return l.refuse(Why::Fusion, fmt::format("node \"{}\": {} is in no memory, of which cuDNN could read a part",
+                                             n.name, quoted(l, n.in[0])));
+  Descriptor op(Kind::OPERATION_RESHAPE);
+  op.descriptor(Attr::OPERATION_RESHAPE_XDESC, l.in(id, 0)).descriptor(Attr::OPERATION_RESHAPE_YDESC, l.out(id, 0));
+  l.operation(std::move(op));
 }
 
 void lower_movement(Lowering& l, NodeId id) {
@@ -96,24 +131,22 @@ void lower_movement(Lowering& l, NodeId id) {
   const TensorId x = n.in[0], y = n.out[0];
   const std::optional<Lowering::Part> from = l.memory(x), to = l.memory(y);
   if (from && to && from->root == to->root) return;  // put there by place_moved
-  if (!from) {
-    Descriptor op(Kind::OPERATION_RESHAPE);
-    if (std::string_view(n.op->name) == "slice")
-      return l.refuse(Why::Fusion, fmt::format("node \"{}\": \"{}\" is in no memory, of which cuDNN could read a part",
-                                               n.name, l.graph().tensor(x).name));
-    op.descriptor(Attr::OPERATION_RESHAPE_XDESC, l.in(id, 0)).descriptor(Attr::OPERATION_RESHAPE_YDESC, l.out(id, 0));
-    return l.operation(std::move(op));
-  }
+  if (!from) return reshape(l, id);
+  if (written_here(l, from->root))
+    return l.refuse(Why::Fusion, fmt::format("node \"{}\": {} is made by the same operation graph, within which cuDNN "
+                                             "does not read it as {} does",
+                                             n.name, quoted(l, from->root), n.op->name));
   const std::optional<Lowering::Part> part = moved(l, n, *from);
   if (!part)
-    return l.refuse(Why::Stride, fmt::format("node \"{}\": the elements of \"{}\" do not lie in memory as {} {} of its "
-                                             "result",
-                                             n.name, l.graph().tensor(x).name, n.op->name,
-                                             tilewright::to_text(l.graph().tensor(y).dim)));
+    return l.refuse(Why::Stride,
+                    fmt::format("node \"{}\": the elements of {} do not lie in memory as {} {} of its result", n.name,
+                                quoted(l, x), n.op->name, tilewright::to_text(l.graph().tensor(y).dim)));
   if (!to && same_type(l, x, y)) return l.put(y, *part);
+  if (to && !read_here(l, y)) return copy(l, *part, *to);
   const size_t rank = std::max<size_t>(3, l.view(y).dim.size());
   l.set_view(y, Lowering::widened(l.view(y), rank));
-  copy(l, l.part(part->root, part->offset, Lowering::widened(part->view, rank)), l.out(id, 0));
+  add_pointwise(l, PointwiseMode_t::IDENTITY, l.part(part->root, part->offset, Lowering::widened(part->view, rank)),
+                nullptr, l.out(id, 0), DataType_t::FLOAT);
 }
 
 }  // namespace
@@ -129,7 +162,7 @@ void place_moved(Lowering& l, const std::vector<NodeId>& nodes) {
     const std::string_view op = n.op->name;
     if (op != "concatenate" && op != "slice" && op != "transpose" && op != "reshape") continue;
     const std::optional<Lowering::Part> to = l.memory(n.out[0]);
-    if (!to) continue;
+    if (!to || read_here(l, n.out[0])) continue;
     if (op == "concatenate") {
       const std::vector<Lowering::Part> parts = parts_of(l, n, *to);
       for (size_t k = 0; k < n.in.size(); ++k)
@@ -146,17 +179,22 @@ void lower_reshape(Lowering& l, NodeId id) { lower_movement(l, id); }
 
 void lower_concatenate(Lowering& l, NodeId id) {
   const ir::Node& n = l.node(id);
-  const std::optional<Lowering::Part> to = l.memory(n.out[0]);
-  if (!to)
-    return l.refuse(Why::Fusion, fmt::format("node \"{}\": \"{}\" is in no memory in which it could be put together",
-                                             n.name, l.graph().tensor(n.out[0]).name));
+  const TensorId y = n.out[0];
+  const std::optional<Lowering::Part> to = l.memory(y);
+  if (!to || read_here(l, y))
+    return l.refuse(Why::Fusion, fmt::format("node \"{}\": {} is {}, and cuDNN puts tensors together in memory only",
+                                             n.name, quoted(l, y), to ? "read again" : "in no memory"));
   const std::vector<Lowering::Part> parts = parts_of(l, n, *to);
   for (size_t k = 0; k < n.in.size(); ++k) {
     const std::optional<Lowering::Part> from = l.memory(n.in[k]);
     if (from && from->root == to->root) continue;  // put there by place_moved
-    const size_t rank = std::max<size_t>(3, l.view(n.in[k]).dim.size());
-    if (l.view(n.in[k]).dim.size() < rank) l.set_view(n.in[k], Lowering::widened(l.view(n.in[k]), rank));
-    copy(l, l.in(id, k), l.part(parts[k].root, parts[k].offset, Lowering::widened(parts[k].view, rank)));
+    if (from && !written_here(l, from->root)) {
+      copy(l, *from, parts[k]);
+      continue;
+    }
+    const size_t rank = l.view(n.in[k]).dim.size();
+    add_pointwise(l, PointwiseMode_t::IDENTITY, l.in(id, k), nullptr,
+                  l.part(parts[k].root, parts[k].offset, Lowering::widened(parts[k].view, rank)), DataType_t::FLOAT);
   }
 }
 

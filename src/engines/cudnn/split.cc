@@ -38,6 +38,17 @@ std::vector<NodeId> all_nodes(const ir::Graph& g) {
 
 namespace {
 
+// What a decomposition makes lies as what it is made from: engines want one layout in all that they touch.
+void follow_layout(ir::Graph& g, const ir::Node& n, size_t given_tensors) {
+  ir::Tensor& y = g.tensors[size_t(n.out[0])];
+  if (size_t(n.out[0]) < given_tensors) return;
+  const ir::Tensor* like = nullptr;
+  for (TensorId t : n.in)
+    if (t != kNone && g.tensor(t).dim.size() == y.dim.size() && (!like || volume(g.tensor(t).dim) > volume(like->dim)))
+      like = &g.tensor(t);
+  if (like) y.stride = strides_like(y.dim, like->stride);
+}
+
 bool decompose_once(Prepared& p, NodeId id) {
   const ir::Graph from = p.graph;
   if (!from.nodes[size_t(id)].op->decompose) return false;
@@ -46,7 +57,10 @@ bool decompose_once(Prepared& p, NodeId id) {
   for (size_t i = 0; i < from.nodes.size(); ++i) {
     if (NodeId(i) == id) {
       Rewriter rewriter(from, p.graph, from.nodes[i]);
+      const size_t first = p.graph.nodes.size();
       from.nodes[i].op->decompose(rewriter);
+      for (size_t k = first; k < p.graph.nodes.size(); ++k)
+        follow_layout(p.graph, p.graph.nodes[k], from.tensors.size());
     } else {
       p.graph.nodes.push_back(from.nodes[i]);
     }
