@@ -165,7 +165,6 @@ std::string check_versions(const std::vector<void*>& parts, int64_t& version) {
 
 // Opens the cuDNN of a folder, whole.
 LibraryOpening open_with_parts(const std::string& folder, int driver, Found& found) {
-  found.lookup.warning.clear();
   if (std::string problem = check_files(folder); !problem.empty()) return {problem, "", ""};
   Opened opened;
   LibraryOpening opening;
@@ -174,14 +173,14 @@ LibraryOpening open_with_parts(const std::string& folder, int driver, Found& fou
   for (const std::string& part : parts_in(folder)) {
     void* library = opened.open(folder + "/" + part, problem);
     if (library) parts.push_back(library);
-    else if (problem.find("libcuda.so") != std::string::npos && !parts.empty())
-      found.lookup.warning =
-          fmt::format("without the CUDA driver {} cannot be opened, and its engines are missing", part);
-    else if (is_known(part)) {
-      if (problem.find("undefined symbol") != std::string::npos)
-        problem = fmt::format("mixed versions: {} does not fit those before it ({})", part, problem);
-      return opening;
+    if (library || !is_known(part)) continue;
+    if (problem.find("undefined symbol") != std::string::npos)
+      problem = fmt::format("mixed versions: {} does not fit those before it ({})", part, problem);
+    if (problem.find("libcuda.so") != std::string::npos) {
+      problem = fmt::format("this version needs the CUDA driver for {} ({})", part, problem);
+      opening.mend = cuda::kDriverInstall;
     }
+    return opening;
   }
   int64_t version = 0;
   problem = check_versions(parts, version);
@@ -242,10 +241,6 @@ void find(const Surroundings& s, const std::string& path, int driver, Found& fou
   lookup.tried = std::move(result.tried);
   if (!result.found) return;
   lookup.library = &found.library;
-  if (!lookup.warning.empty()) {
-    lookup.mend = cuda::kDriverInstall;
-    return;
-  }
   const int cuda_major = int(found.library.get_cudart_version() / 1000);
   if (const auto missing = open_companions(s, folder_of(lookup.path), cuda_major); !missing.empty()) {
     lookup.warning =
