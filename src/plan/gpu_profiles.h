@@ -13,8 +13,8 @@ inline constexpr GpuProfile kGpuProfiles[] = {
              R"(erBlockOptin":232448,"reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCta)"
              R"(sPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":)"
              R"(0,"supportCoopLaunch":1,"totalGlobalMem":150109880320,"smClockRateKHz":1980000,"memClockRa)"
-             R"(teKHz":3201000,"l2CacheSize":62914560,"cudaDeviceId":0,"deviceVer":900,"driverVer":13000,")"
-             R"(deviceName":"NVIDIA H200"})"},
+             R"(teKHz":3201000,"memoryBusWidth":6144,"l2CacheSize":62914560,"cudaDeviceId":0,"deviceVer":9)"
+             R"(00,"driverVer":13000,"deviceName":"NVIDIA H200"})"},
 };
 
 }  // namespace tilewright
