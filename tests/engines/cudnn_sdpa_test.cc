@@ -537,22 +537,27 @@ class CudnnSdpaPlansGpu : public testing::CudnnGpu {
   }
 };
 
-// sdpa with a pointwise node behind it, and one in front of it.
+// A pointwise node behind it may be of the same kernel; one in front is a plan of its own.
 TEST_F(CudnnSdpaPlansGpu, NodesAround) {
+  using P = PointwiseMode_t;
   for (bool causal : {false, true})
-    for (PointwiseMode_t mode :
-         {PointwiseMode_t::RELU_FWD, PointwiseMode_t::GELU_FWD, PointwiseMode_t::MUL, PointwiseMode_t::ADD}) {
-      SCOPED_TRACE(fmt::format("{} behind it{}", to_string(mode), causal ? ", causal" : ""));
-      testing::IrBuilder b;
-      const Dims dim = {2, 4, 200, 64};
-      const auto operand = [&] { return b.input(dim, DataType_t::HALF); };
-      AttrMap attrs = {{"attn_scale_value", 0.125}};
-      if (causal) attrs["right_bound"] = int64_t(0);
-      const auto q = operand(), k = operand(), v = operand(), o = b.op("sdpa", {q, k, v}, attrs);
-      const bool binary = mode == PointwiseMode_t::MUL || mode == PointwiseMode_t::ADD;
-      b.output(binary ? b.pw(mode, {o, operand()}) : b.pw(mode, {o}), DataType_t::HALF);
-      check_every_plan(b.graph);
-    }
+    for (P mode : {P::RELU_FWD, P::GELU_FWD, P::MUL, P::ADD})
+      for (bool behind : {false, true}) {
+        SCOPED_TRACE(
+            fmt::format("{} {} it{}", to_string(mode), behind ? "behind" : "before", causal ? ", causal" : ""));
+        testing::IrBuilder b;
+        b.intermediate = DataType_t::HALF;
+        const auto operand = [&] { return b.input({2, 4, 200, 64}, DataType_t::HALF); };
+        const auto node = [&](ir::TensorId x) {
+          return mode == P::MUL || mode == P::ADD ? b.pw(mode, {x, operand()}) : b.pw(mode, {x});
+        };
+        AttrMap attrs = {{"attn_scale_value", 0.125}};
+        if (causal) attrs["right_bound"] = int64_t(0);
+        const auto q = operand(), k = operand(), v = operand();
+        const auto o = b.op("sdpa", {q, behind ? k : node(k), v}, attrs);
+        b.output(behind ? node(o) : o, DataType_t::HALF);
+        check_every_plan(b.graph);
+      }
 }
 
 // Two plans in one graph, with the row statistics, and O, given by the caller or between the plans.
