@@ -42,16 +42,21 @@ bool channels_last(const View& v) {
   return v.stride[1] == 1;
 }
 
-// The tensors over as few dims as they have in common, slowest first. Null where one repeats elements.
+// The tensors over as few dims as they have in common, slowest first. Null where they have no domain in common, or one
+// repeats elements.
 std::optional<std::map<TensorId, View>> in_few_dims(const Lowering& l, const std::set<TensorId>& tensors,
                                                     TensorId largest) {
   const size_t rank = l.view(largest).dim.size();
   Dims domain(rank, 1), order(rank);
-  for (TensorId t : tensors)
+  for (TensorId t : tensors) {
+    const View& v = l.view(t);
+    if (v.dim.size() != rank) return std::nullopt;
     for (size_t d = 0; d < rank; ++d) {
-      if (l.view(t).dim[d] > 1 && l.view(t).stride[d] == 0) return std::nullopt;
-      domain[d] = std::max(domain[d], l.view(t).dim[d]);
+      if (v.dim[d] == 1) continue;
+      if (v.stride[d] == 0 || (domain[d] != 1 && domain[d] != v.dim[d])) return std::nullopt;
+      domain[d] = v.dim[d];
     }
+  }
   for (size_t d = 0; d < rank; ++d) order[d] = int64_t(d);
   const Dims& slowest = l.view(largest).stride;
   std::stable_sort(order.begin(), order.end(),
@@ -125,10 +130,14 @@ std::optional<View> folded(const View& v) {
   return to;
 }
 
-// Engines multiply matrices in batches of one dim.
+// Engines multiply matrices in batches of one dim; but products around a softmax are attention, of two.
 void fold_batches(Lowering& l, const std::vector<NodeId>& nodes) {
-  int64_t batches = 1;
-  bool products = false;
+  int64_t batches = 1, products = 0, reductions = 0;
+  for (NodeId id : nodes) {
+    products += std::string_view(l.node(id).op->name) == "matmul";
+    reductions += std::string_view(l.node(id).op->name) == "reduction";
+  }
+  if (products == 0 || (products > 1 && reductions > 0)) return;
   std::map<TensorId, View> views;
   for (TensorId t : tensors_of(l, nodes, {"pointwise", "matmul", "reduction"})) {
     if (l.view(t).dim.size() < 4) return;
@@ -137,8 +146,6 @@ void fold_batches(Lowering& l, const std::vector<NodeId>& nodes) {
     batches = std::max(batches, v->dim[0]);
     views[t] = *v;
   }
-  for (NodeId id : nodes) products |= std::string_view(l.node(id).op->name) == "matmul";
-  if (!products) return;
   for (const auto& [t, v] : views)
     if (v.dim[0] != 1 && v.dim[0] != batches) return;
   for (const auto& [t, v] : views) l.set_view(t, v);
