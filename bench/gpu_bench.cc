@@ -29,7 +29,7 @@ constexpr const char* kHelp =
   --quick          the first six plans of each engine only
   --check-only     run every plan once and check its results; time nothing
   --peer FILE      figures of another program for these rows, as a column: {"name": ..., "rows": [{"row": ..., "ms": ...}]}
-                   (bench/torch_peer.py writes one); may be repeated
+                   (bench/torch_peer.py writes one, and the program in bench/frontend_peer); may be repeated
   --device NAME    cuda (default: the first GPU) or cuda:N
   --publish        every row, and docs/performance.md is written anew
   --help           this text

@@ -1,22 +1,32 @@
-// Short words to describe the graphs of benchmark rows with.
+// Short words to describe the graphs of benchmark rows with, in what the field's front ends have in common:
+// frontend_peer compiles the same rows with NVIDIA's.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "layout/view.h"
 #include "rows.h"
 
 namespace tilewright::bench::words {
 
 using namespace graph;  // NOLINT: the vocabulary
-using T = TensorPtr;
+using T = std::shared_ptr<Tensor_attributes>;
 using Ints = std::vector<int64_t>;
 
 constexpr DataType_t kFloat = DataType_t::FLOAT, kHalf = DataType_t::HALF, kBfloat16 = DataType_t::BFLOAT16;
 
-inline Ints row_major(const Ints& dim) { return row_major_strides(dim); }
-inline Ints channels_last(const Ints& dim) { return channels_last_strides(dim); }
+inline Ints row_major(const Ints& dim) {
+  Ints stride(dim.size(), 1);
+  for (size_t i = dim.size() - 1; i-- > 0;) stride[i] = stride[i + 1] * dim[i + 1];
+  return stride;
+}
+inline Ints channels_last(const Ints& dim) {
+  Ints stride(dim.size(), 1);
+  int64_t next = dim[1];
+  for (size_t i = dim.size() - 1; i > 1; --i) stride[i] = next, next *= dim[i];
+  stride[0] = next;
+  return stride;
+}
 
 inline GraphPtr new_graph(DataType_t io) {
   auto g = std::make_shared<Graph>();
