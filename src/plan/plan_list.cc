@@ -283,6 +283,10 @@ Status PlanList::build_at(int64_t index) {
     if (!executable) return fail(executable.status());
     row.executable = std::move(*executable);
     row.candidate.kernel_count = int(row.executable->steps().size());
+    apply_filters();  // of some engines only the plan tells its workspace
+    if (row.state == PlanState::Excluded)
+      return error(error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "plan {} ({}) is excluded: {}", index,
+                   row.name(), describe(*graph_, row.reasons[0]));
   }
   row.state = PlanState::Built;
   chosen_ = index;

@@ -5,6 +5,7 @@
 #include "engines/cudnn/lowering.h"
 #include "engines/cudnn/operation_graph.h"
 #include "plan/kernel_cache.h"
+#include "plan/plan_list.h"
 #include "support/cudnn_graphs.h"
 #include "support/recording_cudnn.h"
 
@@ -232,6 +233,23 @@ TEST(CudnnEngine, AsksOnlyForTheModesThatAreWanted) {
   EXPECT_EQ(recorder.of_kind(Kind::ENGINEHEUR).size(), 1u);
   EXPECT_EQ(v.proposal->candidates().size(), 2u);
   EXPECT_EQ(recorder.of_kind(Kind::ENGINEHEUR).size(), 3u);
+}
+
+TEST(CudnnEngine, WorkspaceOfWhatCompilesIsKnownWithThePlan) {
+  RecordingCudnn recorder;
+  recorder.behavior_note = 0;  // RUNTIME_COMPILATION
+  const IrBuilder b = matmul_bias_relu();
+  const Verdict v = cudnn_engine().propose(b.graph, h200());
+  ASSERT_TRUE(v.proposal);
+  EXPECT_EQ(v.proposal->candidates()[0].workspace_bytes, 0);
+  PlanList plans;
+  plans.filters.max_workspace_bytes = 100;
+  ASSERT_TRUE(plans.create(std::make_shared<ir::Graph>(b.graph), h200(), {HeurMode_t::A}, nullptr).is_good());
+  ASSERT_EQ(plans.at(0).name(), "cudnn.eng41[k2=0,k13=1]");
+  EXPECT_TRUE(plans.check_support().is_good());
+  EXPECT_THAT(plans.build_at(0).err_msg, HasSubstr("workspace of 512 bytes is over the limit of 100"));
+  plans.filters.max_workspace_bytes = 512;
+  EXPECT_TRUE(plans.build_at(0).is_good());
 }
 
 TEST(CudnnEngine, FloatOnTensorCoresIsNoted) {

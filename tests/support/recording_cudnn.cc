@@ -144,7 +144,7 @@ StatusCode get_attribute(RawDescriptor raw, Attr name, AttrType type, int64_t as
       return cudnn::kSuccess;
     }
     case Attr::ENGINE_NUMERICAL_NOTE: return number(0);  // TENSOR_CORE
-    case Attr::ENGINE_BEHAVIOR_NOTE: return number(3);   // SUPPORTS_CUDA_GRAPH_NATIVE_API
+    case Attr::ENGINE_BEHAVIOR_NOTE: return number(current->behavior_note);
     case Attr::ENGINECFG_WORKSPACE_SIZE:
     case Attr::EXECUTION_PLAN_WORKSPACE_SIZE: return number(current->plan_workspace);
     case Attr::OPERATIONGRAPH_ENGINE_GLOBAL_COUNT: return number(current->engine_count);
