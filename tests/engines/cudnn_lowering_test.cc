@@ -180,6 +180,7 @@ TEST(CudnnConfig, TextIsReadBack) {
   EXPECT_THAT(cudnn_engine().plan_names(c.text()), ElementsAre("cudnn.eng41[k2=0,k13=-1]", "eng41_k2=0_k13=-1"));
   EXPECT_THAT(cudnn_engine().plan_names("eng3"), ElementsAre("cudnn.eng3", "eng3"));
   EXPECT_THAT(cudnn_engine().plan_names("split"), ElementsAre("cudnn.split"));
+  EXPECT_THAT(cudnn_engine().plan_names(""), ElementsAre("cudnn"));
 }
 
 TEST(CudnnKnownBad, EngineKnobsOpAndVersionsMustAllFit) {

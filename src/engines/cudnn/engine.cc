@@ -207,7 +207,7 @@ class CudnnEngine : public Engine {
 
   std::vector<std::string> plan_names(const std::string& config) const override {
     const Result<Config> c = Config::parse(config);
-    if (!c) return {fmt::format("cudnn.{}", config)};
+    if (!c) return {config.empty() ? name() : fmt::format("cudnn.{}", config)};
     return {"cudnn." + c->plan_name(), c->tag()};
   }
 
