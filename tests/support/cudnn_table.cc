@@ -569,6 +569,33 @@ void movements(Table& t) {
     const Id c = typed(b, b.op("matmul", {b.input({16, 32, 128}, FP16), b.input({16, 128, 64}, FP16)}), FP16);
     b.output(b.op("transpose", {c}, {{"permutation", Dims{0, 2, 1}}}), FP16, row_major_strides({16, 64, 32}));
   });
+  t.add("transpose/between", CudnnAnswer::None, [](IrBuilder& b) {
+    const Id c = typed(b, b.op("matmul", {b.input({16, 32, 128}, FP16), b.input({16, 128, 64}, FP16)}), FP16);
+    const Id y = typed(b, b.op("transpose", {c}, {{"permutation", Dims{0, 2, 1}}}), FP16);
+    b.output(b.pw(P::ADD, {y, b.input({16, 64, 32}, FP16)}), FP16, row_major_strides({16, 64, 32}));
+  });
+  t.add("slice/between", CudnnAnswer::Refused, [](IrBuilder& b) {
+    const Id c = typed(b, b.op("matmul", {b.input({16, 32, 128}, FP16), b.input({16, 128, 64}, FP16)}), FP16);
+    const Id y = typed(b, b.op("slice", {c}, {{"slices", Dims{2, 14, 0, 32, 16, 48}}}), FP16);
+    b.output(b.pw(P::RELU_FWD, {y}), FP16, row_major_strides({12, 32, 32}));
+  });
+  t.add("slice/of_output", CudnnAnswer::Refused, [](IrBuilder& b) {
+    const Id c = b.op("matmul", {b.input({16, 32, 128}, FP16), b.input({16, 128, 64}, FP16)});
+    b.output(c, FP16);
+    const Id y = typed(b, b.op("slice", {c}, {{"slices", Dims{2, 14, 0, 32, 16, 48}}}), FP16);
+    b.output(b.pw(P::RELU_FWD, {y}), FP16, row_major_strides({12, 32, 32}));
+  });
+  t.add("reshape/logical_between", CudnnAnswer::None, [](IrBuilder& b) {
+    const Id c = typed(b, b.op("matmul", {b.input({16, 32, 128}, FP16), b.input({16, 128, 64}, FP16)}), FP16);
+    const AttrMap attrs = {{"dim", Dims{16, 64, 32}}, {"reshape_mode", std::string("LOGICAL")}};
+    const Id y = typed(b, b.op("reshape", {c}, attrs), FP16);
+    b.output(b.pw(P::ADD, {y, b.input({16, 64, 32}, FP16)}), FP16, row_major_strides({16, 64, 32}));
+  });
+  t.add("concatenate/read_again", CudnnAnswer::Refused, [](IrBuilder& b) {
+    const Id x = typed(b, b.pw(P::ABS, {b.input({4, 32, 64}, FP16)}), FP16), other = b.input({4, 32, 64}, FP16);
+    const Id y = typed(b, b.op("concatenate", {x, other}, {{"axis", int64_t(1)}}), FP16);
+    b.output(b.pw(P::RELU_FWD, {y}), FP16, row_major_strides({4, 64, 64}));
+  });
   t.add("reshape/view_of_input", [](IrBuilder& b) {
     const AttrMap attrs = {{"dim", Dims{16, 32, 128}}, {"stride", Dims{32 * 128, 128, 1}}};
     const Id a = typed(b, b.op("reshape", {b.input({512, 128}, FP16)}, attrs), FP16);

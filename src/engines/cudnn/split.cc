@@ -75,10 +75,32 @@ void decompose_unknown(Prepared& p) {
     if (lowers(p.graph.nodes[size_t(i)]) || !decompose_once(p, i)) ++i;
 }
 
+// A transposed tensor that is no one's memory lies as what it is combined with, should it come to lie somewhere.
+void straighten(ir::Graph& g) {
+  const ir::Links links = ir::links(g);
+  const auto op = [&](NodeId id) {
+    return id < 0 ? std::string_view() : std::string_view(g.nodes[size_t(id)].op->name);
+  };
+  for (const ir::Node& n : g.nodes) {
+    if (std::string_view(n.op->name) != "pointwise") continue;
+    const ir::Tensor& y = g.tensor(n.out[0]);
+    if (y.role == Role::Virtual) continue;
+    for (TensorId t : n.in) {
+      if (t == kNone || op(links.producer[size_t(t)]) != "transpose") continue;
+      ir::Tensor& x = g.tensors[size_t(t)];
+      const auto& readers = links.consumers[size_t(t)];
+      if (x.role == Role::Virtual && x.dim == y.dim &&
+          std::none_of(readers.begin(), readers.end(), [&](NodeId r) { return op(r) == "reshape"; }))
+        x.stride = y.stride;
+    }
+  }
+}
+
 }  // namespace
 
 Prepared prepare(const ir::Graph& graph) {
   Prepared p{graph, all_nodes(graph), {}};
+  straighten(p.graph);
   decompose_unknown(p);
   return p;
 }
