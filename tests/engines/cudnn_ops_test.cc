@@ -252,8 +252,9 @@ TEST(CudnnOps, WhatCudnnCannotSayIsAReasonThatNamesTheNode) {
     RecordingCudnn recorder;
     const cudnn::Lowered l = lower(row.graph);
     ASSERT_FALSE(l.reasons.empty()) << row.name;
-    const ir::Node& n = row.graph.nodes[0];
-    const bool names_node = l.reasons[0].text.find('"' + n.name + '"') != std::string::npos;
+    ASSERT_GE(l.reasons[0].node, 0) << row.name;
+    const std::string& node = row.graph.nodes[size_t(l.reasons[0].node)].name;
+    const bool names_node = l.reasons[0].text.find('"' + node + '"') != std::string::npos;
     const bool names_tensor = l.reasons[0].tensor != ir::kNone;
     EXPECT_TRUE(names_node || names_tensor) << row.name << ": " << l.reasons[0].text;
   }
