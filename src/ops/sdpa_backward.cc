@@ -171,6 +171,7 @@ class BackwardReference {
     const int64_t b = block.b, h = block.h;
     BoundedRow& d_k = d_k_[size_t(o_.k_head(h) * o_.skv + j)];
     BoundedRow& d_v = d_v_[size_t(o_.v_head(h) * o_.skv + j)];
+    const std::vector<double> k_before = d_k.v, v_before = d_v.v;
     for (int64_t r = 0; r < block.rows; ++r) {
       const size_t at = size_t(r * o_.skv + j);
       if (!block.kept[at]) continue;
@@ -178,14 +179,22 @@ class BackwardReference {
       d_v.add(block.p[at], d_out_.values(b, h, i), d_out_.errors(b, h, i));
       d_k.add(scaled(block.ds[at]), a_.q.values(b, h, i), a_.q.errors(b, h, i));
     }
+    if (o_.hk != o_.hq) allow_rounding(d_k, k_before);
+    if (o_.hv != o_.hq) allow_rounding(d_v, v_before);
   }
 
+  // An engine may keep the gradient of each query head in the narrow type before it adds those that share a head.
+  void allow_rounding(BoundedRow& row, const std::vector<double>& before) const {
+    for (size_t c = 0; c < before.size(); ++c) row.e[c] += a_.as_factor(Bounded(row.v[c] - before[c])).e;
+  }
+
+  // dS as it is kept for dQ and dK.
   void add_bias(const RowBlock& block) {
     for (int64_t r = 0; r < block.rows; ++r)
       for (int64_t j = 0; j < o_.skv; ++j) {
         const size_t at = size_t(r * o_.skv + j);
         const int64_t index[4] = {block.b, block.h, block.first + r, j};
-        if (block.kept[at]) d_bias_[size_t(offset_of(bias_stride_, index))].add(block.ds[at]);
+        if (block.kept[at]) d_bias_[size_t(offset_of(bias_stride_, index))].add(a_.as_factor(block.ds[at]));
       }
   }
 

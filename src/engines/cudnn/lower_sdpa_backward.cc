@@ -51,6 +51,8 @@ class Backward : public AttentionPattern {
     for (size_t port : {size_t(kO), size_t(kDO)}) unit_stride(n.op->inputs[port].name, n.in[port]);
     for (size_t port : {size_t(kOutDQ), size_t(kOutDK), size_t(kOutDV)})
       unit_stride(n.op->outputs[port].name, n.out[port]);
+    if (has(kDropoutMask) || has(kDropoutScale))
+      refuse(Why::Library, "cuDNN's gradient with a dropout mask is not right; dropout by probability is served");
     if (deterministic() && arch() / 10 == 10)
       refuse(Why::Arch, fmt::format("no deterministic gradient is lowered for sm_{}", arch()));
     return l.ok();
@@ -66,23 +68,11 @@ class Backward : public AttentionPattern {
   bool deterministic() const { return n.attr("is_deterministic_algorithm", false); }
   bool wants_dbias() const { return n.out.size() > kOutDBias && n.out[kOutDBias] != ir::kNone; }
 
-  // What P is multiplied with, and the inverse of the scale in it.
   void find_dropout() {
-    if (o.philox) {
-      mask_ = random_mask(out(kOutRngDumpBackward));
-      keep_scale_ = number(o.keep_scale()), keep_scale_inverse_ = number(1 - o.drop_probability);
-      return;
-    }
-    if (has(kDropoutMask)) mask_ = in(kDropoutMask);
-    if (has(kDropoutScale)) {
-      keep_scale_ = in(kDropoutScale);
-      const std::optional<graph::Tensor_attributes::pass_by_values_t>& value = tensor(kDropoutScale).value;
-      if (has(kDropoutScaleInverse)) keep_scale_inverse_ = in(kDropoutScaleInverse);
-      else if (value) keep_scale_inverse_ = number(1 / ir::scalar_value(*value));
-      else
-        refuse(Why::Feature, "a dropout scale in memory is not served without Dropout_scale_inv", n.in[kDropoutScale]);
-    }
-    if (!keep_scale_inverse_) keep_scale_inverse_ = number(1);
+    keep_scale_inverse_ = number(o.philox ? 1 - o.drop_probability : 1);
+    if (!o.philox) return;
+    mask_ = random_mask(out(kOutRngDumpBackward));
+    keep_scale_ = number(o.keep_scale());
   }
 
   // D over the scale of dropout, in memory: the kernels come back to it.
@@ -147,6 +137,7 @@ class Backward : public AttentionPattern {
   }
 
   RawDescriptor kt_ = nullptr, vt_ = nullptr;
+  // What dropout multiplies P with (null: there is none), and the inverse of the scale in it.
   RawDescriptor mask_ = nullptr, keep_scale_ = nullptr, keep_scale_inverse_ = nullptr;
 };
 

@@ -72,6 +72,8 @@ bool AttentionPattern::takes() {
     refuse(Why::Library, fmt::format("attention needs cuDNN 9.6 or newer, not {}", version_text(l.version())));
   if (l.version() == 91000 || l.version() == 91001)
     refuse(Why::Library, fmt::format("cuDNN {} gives wrong results of attention", version_text(l.version())));
+  if (l.nodes().size() > 1)
+    refuse(Why::Fusion, fmt::format("cuDNN fuses nothing with it; it came with {} other nodes", l.nodes().size() - 1));
   if (!l.ok() || !takes_types() || !takes_bounds()) return false;
   if (o.padding) lengths_q_ = lengths(kSeqLenQ), lengths_kv_ = lengths(kSeqLenKv);
   return l.ok();

@@ -50,7 +50,6 @@ class Forward : public AttentionPattern {
     const int64_t version = l.version();
     const auto asked = [&](size_t port) { return port < n.out.size() && n.out[port] != ir::kNone; };
     if (version < 91301) return "attention";
-    if (l.nodes().size() > 1) return "other nodes beside it";
     if (l.graph().dynamic_shapes) return "dynamic shapes";
     if (o.padding && version < 91500) return "a padding mask";
     if (has(kBias)) return "a bias";
