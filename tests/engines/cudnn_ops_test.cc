@@ -232,6 +232,34 @@ TEST(CudnnOps, AResultThatIsTransposedIsWrittenSo) {
   EXPECT_THAT(l.writes, ElementsAre(y));
 }
 
+TEST(CudnnOps, AChainOfMovementsIsOne) {
+  RecordingCudnn recorder;
+  IrBuilder b;
+  b.intermediate = DataType_t::HALF;
+  const auto c = b.op("matmul", {b.input({2, 8, 16}, DataType_t::HALF), b.input({2, 16, 4}, DataType_t::HALF)});
+  const auto t = b.op("transpose", {c}, {{"permutation", Dims{0, 2, 1}}});
+  b.graph.tensors[size_t(t)].stride = row_major_strides({2, 4, 8});
+  const auto y = b.op("reshape", {t}, {{"dim", Dims{8, 8}}, {"stride", Dims{8, 1}}});
+  b.output(y, DataType_t::HALF, {8, 1});
+  const cudnn::Lowered l = lower(b.graph);
+  ASSERT_THAT(l.reasons, IsEmpty());
+  EXPECT_EQ(l.operations.size(), 1u);
+  EXPECT_THAT(recorder.operations(), HasSubstr("TENSOR_DIMENSIONS=[2,8,4] TENSOR_STRIDES=[32,1,8] "));
+  EXPECT_THAT(parts(b.graph, l), ElementsAre(std::pair(y, int64_t(0))));
+}
+
+TEST(CudnnOps, PartsOfWhatIsMadeAreNotReadBesideIt) {
+  RecordingCudnn recorder;
+  IrBuilder b;
+  const auto c = b.output(b.op("matmul", {b.input({2, 8, 16}), b.input({2, 16, 4})}));
+  const auto part = b.op("slice", {c}, {{"slices", Dims{0, 2, 0, 4, 0, 4}}});
+  b.output(b.pw(PointwiseMode_t::ABS, {part}), DataType_t::FLOAT, row_major_strides({2, 4, 4}));
+  const cudnn::Lowered l = lower(b.graph);
+  ASSERT_EQ(l.reasons.size(), 1u);
+  EXPECT_EQ(l.reasons[0].why, Why::Fusion);
+  EXPECT_EQ(l.reasons[0].node, 1);
+}
+
 TEST(CudnnOps, AConcatenationIsWrittenPartByPart) {
   RecordingCudnn recorder;
   IrBuilder b;

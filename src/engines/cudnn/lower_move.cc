@@ -103,6 +103,12 @@ bool read_here(const Lowering& l, TensorId t) {
   });
 }
 
+// Whether t, which lies at `place`, may be written under the names of its parts. What was put in its place has one
+// reader, which then does nothing.
+bool may_be_parts(const Lowering& l, TensorId t, const std::optional<Lowering::Part>& place) {
+  return place && (place->root != t || !read_here(l, t));
+}
+
 // Over as few dims as both have in common: engines take any strides of three.
 void copy(Lowering& l, const Lowering::Part& from, const Lowering::Part& to) {
   const Collapsed c = collapse(from.view.dim, {from.view.stride, to.view.stride});
@@ -162,7 +168,7 @@ void place_moved(Lowering& l, const std::vector<NodeId>& nodes) {
     const std::string_view op = n.op->name;
     if (op != "concatenate" && op != "slice" && op != "transpose" && op != "reshape") continue;
     const std::optional<Lowering::Part> to = l.memory(n.out[0]);
-    if (!to || read_here(l, n.out[0])) continue;
+    if (!may_be_parts(l, n.out[0], to)) continue;
     if (op == "concatenate") {
       const std::vector<Lowering::Part> parts = parts_of(l, n, *to);
       for (size_t k = 0; k < n.in.size(); ++k)
@@ -181,7 +187,7 @@ void lower_concatenate(Lowering& l, NodeId id) {
   const ir::Node& n = l.node(id);
   const TensorId y = n.out[0];
   const std::optional<Lowering::Part> to = l.memory(y);
-  if (!to || read_here(l, y))
+  if (!may_be_parts(l, y, to))
     return l.refuse(Why::Fusion, fmt::format("node \"{}\": {} is {}, and cuDNN puts tensors together in memory only",
                                              n.name, quoted(l, y), to ? "read again" : "in no memory"));
   const std::vector<Lowering::Part> parts = parts_of(l, n, *to);
