@@ -488,6 +488,39 @@ TEST(CudnnSdpaScoreMods, TheKernelsAreListed) {
 INSTANTIATE_TEST_SUITE_P(Problems, CudnnSdpaHeuristics, ::testing::ValuesIn(problems()), problem_name);
 INSTANTIATE_TEST_SUITE_P(Dropout, CudnnSdpaHeuristics, ::testing::ValuesIn(dropout_problems()), problem_name);
 
+// A random problem in types and sizes that cuDNN may take.
+Problem random_problem(testing::Random& r, bool backward) {
+  Problem p{"random", testing::random_attention(r, 300, backward), backward};
+  AttentionCase& c = p.c;
+  c.plain = true, c.dropout = 0, c.compute = DataType_t::FLOAT;
+  c.type = r.of({DataType_t::HALF, DataType_t::BFLOAT16});
+  c.dqk = 8 * r.between(1, 16), c.dv = r.one_in(2) ? c.dqk : 8 * r.between(1, 16);
+  const auto fit = [&](Dims& dims) {
+    const Dims whole = {c.b, c.hq, c.sq, c.skv};
+    for (size_t d = 0; d < dims.size(); ++d) dims[d] = dims[d] == 1 ? 1 : whole[d];
+  };
+  fit(c.bias), fit(c.dbias);
+  c.custom_dropout = c.custom_dropout && !backward;
+  p.heads_inside = r.one_in(3);
+  return p;
+}
+
+TEST(CudnnSdpaRandom, ProblemsAreTakenOrRefusedWithReasons) {
+  if (!cudnn::lookup().library) GTEST_SKIP() << cudnn::lookup().problem;
+  if (!dlopen("libcuda.so.1", RTLD_LAZY)) GTEST_SKIP() << "without libcuda.so.1 cuDNN lists no attention";
+  int taken = 0, refused = 0;
+  for (uint64_t seed : testing::seeds(1, 100)) {
+    testing::Random random(seed);
+    const Problem p = random_problem(random, seed % 2 == 0);
+    const Verdict v = cudnn_engine().propose(p.graph(), h200());
+    ++(v.proposal ? taken : refused);
+    if (v.proposal) continue;
+    ASSERT_FALSE(v.reasons.empty()) << p.c.text();
+    for (const Reason& r : v.reasons) EXPECT_EQ(r.text.find('\n'), std::string::npos) << r.text;
+  }
+  EXPECT_GT(taken, refused);
+}
+
 // --- results on a GPU ------------------------------------------------------------------------------------------------
 
 class CudnnSdpaPlansGpu : public testing::CudnnGpu {
@@ -594,6 +627,36 @@ TEST_F(CudnnSdpaPlansGpu, ScoreMods) {
       SCOPED_TRACE(fmt::format("{}{}", m.name, stats ? " with stats" : ""));
       check_every_plan(modified(m, stats));
     }
+}
+
+// What cuDNN takes it computes.
+TEST_F(CudnnSdpaPlansGpu, RandomProblems) {
+  int taken = 0;
+  for (uint64_t seed : testing::seeds(1, 60)) {
+    testing::Random random(seed);
+    const Problem p = random_problem(random, seed % 2 == 0);
+    SCOPED_TRACE(fmt::format("seed {}: {}{}", seed, p.c.text(), p.backward ? " backward" : ""));
+    const ir::Graph g = p.graph();
+    const Verdict v = cudnn_engine().propose(g, target_);
+    if (!v.proposal) {
+      ASSERT_FALSE(v.reasons.empty());
+      continue;
+    }
+    const std::string config = v.proposal->candidates()[0].config;
+    const auto artifact = v.proposal->compile(config, nullptr);
+    if (!artifact) {
+      std::printf("[ not built ] seed %d %s: %s\n", int(seed), config.c_str(), artifact.status().err_msg.c_str());
+      continue;
+    }
+    const auto plan = cudnn_engine().load(g, *artifact, target_, nullptr);
+    ASSERT_TRUE(plan) << plan.status();
+    Harness harness(g, {.seed = seed});
+    const Status s = harness.check_run(**plan, queue_);
+    EXPECT_TRUE(s.is_good()) << config << ": " << s;
+    ++taken;
+  }
+  std::printf("[   taken   ] %d\n", taken);
+  EXPECT_GT(taken, 0);
 }
 
 class CudnnSdpaGpu : public CudnnSdpaPlansGpu, public ::testing::WithParamInterface<Problem> {};
