@@ -58,7 +58,8 @@ bool GpuOutcome::ok() const {
   if (!error.empty()) return false;
   for (const Versus& v : peers)
     if (target > 0 && v.ratio > 0)
-      return v.ratio >= target && (v.row.plan0_ms <= 0 || plan0_ms * target <= v.row.plan0_ms) && plans >= v.row.plans;
+      return v.ratio >= target && (v.row.plan0_ms <= 0 || plan0_ms * target <= v.row.plan0_ms) &&
+             plans - failed >= v.row.plans;
   return true;
 }
 double GpuOutcome::rate() const { return best_ms > 0 ? (flops > 0 ? flops : bytes) / best_ms * 1e3 : 0; }

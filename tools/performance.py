@@ -108,8 +108,9 @@ def gpu_remarks(rows):
             # The first peer is the one that the row is held to.
             name, peer = next(iter(r["peers"].items()))
             parts = [f"{peer['ratio']:.2f} of {r['target']:.2f} of the speed of {name}"]
-            if peer.get("plans", 0) > r["plans"]:
-                parts.append(f"{r['plans']} plans of {peer['plans']}")
+            built = r["plans"] - r["failed"]
+            if peer.get("plans", 0) > built:
+                parts.append(f"{built} plans of {peer['plans']}")
             if peer.get("plan0_ms", 0) and r["plan0_ms"] * r["target"] > peer["plan0_ms"]:
                 parts.append(f"plan 0 takes {microseconds(r['plan0_ms'])} where theirs takes {microseconds(peer['plan0_ms'])}")
             yield f"* {which}: {', '.join(parts)}"

@@ -253,19 +253,32 @@ def test_device():
     call("plans", small, code=2, err=["--device bogus"], env={"TILEWRIGHT_DEVICE": "bogus"})
 
 
+def on_gpu(env, name):
+    """The verbs on the first GPU."""
+    env = {"TILEWRIGHT_DEVICE": "cuda:0", "TILEWRIGHT_TUNING_DB": path(name), **env}
+    call("run", matmul, "--check", out=["device NVIDIA", "ok"], env=env)
+    call("tune", matmul, "--seconds", "0.05", out=["NVIDIA", "limits", "remembered in"], env=env)
+    call("check", matmul, maxpool, "--seeds", "2", out=["all right"], env=env)
+    call("plans", matmul, out=["listed"], env=env)
+    assert "cuda:sm_" in call("tour", "--quick", out=["8/8"], env=env)
+    call("run", matmul, "--device", "cuda:99", code=1, err=["--device cuda:99"], env=env)
+    call("run", matmul, "--device", "cpu", out=["device cpu:"], env=env)
+
+
 def test_gpu():
-    """The verbs on a GPU of this machine."""
-    gpus = json.loads(call("doctor", "--json"))["gpus"]
-    if not gpus:
+    if not json.loads(call("doctor", "--json"))["gpus"]:
         print("skipped: the driver lists no GPU")
         sys.exit(77)
-    on_gpu = {"TILEWRIGHT_DEVICE": "cuda:0", "TILEWRIGHT_TUNING_DB": path("gpu.jsonl")}
-    call("run", matmul, "--check", out=["device NVIDIA", "ok"], env=on_gpu)
-    call("tune", matmul, "--seconds", "0.05", out=["limits copies at", "a BFLOAT16 matmul", "remembered in"], env=on_gpu)
-    call("check", matmul, "--seeds", "2", out=["all right"], env=on_gpu)
-    call("plans", matmul, out=["listed"], env=on_gpu)
-    call("tour", "--quick", out=["8/8"], env=on_gpu)
-    call("run", matmul, "--device", f"cuda:{len(gpus)}", code=1, err=[f"--device cuda:{len(gpus)}"])
+    on_gpu({}, "gpu.jsonl")
+
+
+def test_stand_in():
+    """The same on a driver that is a stand-in over the host's memory, without cuDNN."""
+    folder = os.path.join(stubs, "gpu")
+    env = {"LD_LIBRARY_PATH": folder, "TILEWRIGHT_CUDNN_PATH": "off"}
+    call("doctor", out=["NVIDIA stand-in"], env=env)
+    on_gpu(env, "stand_in.jsonl")
+    call("run", matmul, out=["device cpu:"], env={**env, "TILEWRIGHT_DEVICE": ""})  # nothing but copies to the host
 
 
 def test_show():
