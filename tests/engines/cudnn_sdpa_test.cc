@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -419,6 +420,18 @@ ir::Graph modified(const Modified& m, bool stats) {
   const Status s = g.validate();
   EXPECT_TRUE(s.is_good()) << s;
   return *g.impl().frozen.graph;
+}
+
+TEST(CudnnSdpaPattern, PlansSayWhoseNumbersDropoutDraws) {
+  const RecordingCudnn recorder;
+  AttentionCase c = tiny();
+  for (double p : {0.0, 0.5}) {
+    c.dropout = p;
+    const Verdict v = cudnn_engine().propose(c.forward(), h200());
+    ASSERT_TRUE(v.proposal) << v.reasons[0].text;
+    const std::vector<std::string> notes = v.proposal->candidates()[0].notes;
+    EXPECT_EQ(std::count(notes.begin(), notes.end(), "draws cuDNN's own random numbers"), p > 0);
+  }
 }
 
 TEST(CudnnSdpaPattern, AScoreModIsWrittenOut) {

@@ -23,6 +23,12 @@ double estimate_ms(const ir::Graph& g, const Target& target, int64_t rank) {
   return (0.003 + std::max(cost.bytes / peak.bytes_per_ms, cost.flops / peak.flops_per_ms)) * (1 + 1e-3 * double(rank));
 }
 
+// Whether attention drops by probability.
+bool drops(const ir::Graph& g) {
+  return std::any_of(g.nodes.begin(), g.nodes.end(),
+                     [](const ir::Node& n) { return n.attr<double>("dropout_probability") > 0; });
+}
+
 // FLOAT operands that tensor cores multiply are rounded to 10 bits of fraction.
 bool may_use_tf32(const ir::Graph& g, const std::vector<NumericalNote_t>& notes) {
   const auto has = [&](NumericalNote_t n) { return std::find(notes.begin(), notes.end(), n) != notes.end(); };
@@ -119,6 +125,7 @@ class CudnnProposal : public Proposal {
     c.behavior_notes = l.behavior_notes;
     c.numerical_notes = l.numerical_notes;
     if (may_use_tf32(prepared_.graph, l.numerical_notes)) c.notes.push_back("tf32 inside");
+    if (drops(prepared_.graph)) c.notes.push_back("draws cuDNN's own random numbers");
     std::vector<std::string> ops;
     for (const ir::Node& n : prepared_.graph.nodes) ops.push_back(n.op->name);
     if (const KnownBad* bad = find_known_bad(known_bad(), l.config, ops, lookup().version))
@@ -135,6 +142,7 @@ class CudnnProposal : public Proposal {
     c.estimated_ms = estimate_ms(prepared_.graph, target_, 0) + 0.005 * double(segments_.size() - 1);
     c.modes = {HeurMode_t::A, HeurMode_t::B, HeurMode_t::FALLBACK};
     c.notes.push_back(fmt::format("{} cuDNN plans", segments_.size()));
+    if (drops(prepared_.graph)) c.notes.push_back("draws cuDNN's own random numbers");
     return c;
   }
 
