@@ -143,6 +143,12 @@ StatusCode get_attribute(RawDescriptor raw, Attr name, AttrType type, int64_t as
       }
       return cudnn::kSuccess;
     }
+    case Attr::EXECUTION_PLAN_ENGINE_CONFIG: {
+      const RecordedAttribute* config = d.find(name);
+      *there = config ? 1 : 0;
+      if (config) give_config(descriptor(0), {engine_of(*at(config->pointers[0])), {}});
+      return cudnn::kSuccess;
+    }
     case Attr::ENGINE_NUMERICAL_NOTE: return number(0);  // TENSOR_CORE
     case Attr::ENGINE_BEHAVIOR_NOTE: return number(current->behavior_note);
     case Attr::ENGINECFG_WORKSPACE_SIZE:

@@ -20,6 +20,18 @@ Status launch_failure(const char* what, const std::string& step, StatusCode code
   return error(error_code_t::GRAPH_EXECUTION_FAILED, "cuDNN cannot {} {}: {}", what, step, failure_text(code));
 }
 
+// By the notes of the plan's engine.
+bool makes_cuda_graphs(const Descriptor& plan) {
+  const auto config = plan.get_descriptors(Attr::EXECUTION_PLAN_ENGINE_CONFIG, Kind::ENGINECFG, 1);
+  if (!config || config->empty()) return false;
+  const auto engine = (*config)[0].get_descriptors(Attr::ENGINECFG_ENGINE, Kind::ENGINE, 1);
+  if (!engine || engine->empty()) return false;
+  const auto notes = (*engine)[0].get_values(Attr::ENGINE_BEHAVIOR_NOTE, AttrType::BEHAVIOR_NOTE, 32);
+  return notes && std::any_of(notes->begin(), notes->end(), [](int note) {
+           return behavior_note(note) == BehaviorNote_t::SUPPORTS_CUDA_GRAPH_NATIVE_API;
+         });
+}
+
 // Outputs that a later plan's inputs must not lie in; and operands that a contraction reads again and again while it
 // writes its result.
 std::vector<Hazard> hazards_of(const Program& p) {
@@ -104,10 +116,23 @@ class PlanExecutable : public Executable {
 
   Status populate_cuda_graph(void* graph, const Bindings& bindings, void* workspace,
                              const Queue& queue) const override {
+    TW_RETURN_IF_BAD(check_queue(queue));
+    if (!native()) return capture_into(static_cast<cuda::CUgraph>(graph), bindings, workspace, queue);
     return on_graph(library().backend_populate_cuda_graph, "make a CUDA graph of", graph, bindings, workspace, queue);
   }
   Status update_cuda_graph(void* graph, const Bindings& bindings, void* workspace, const Queue& queue) const override {
-    return on_graph(library().backend_update_cuda_graph, "update the CUDA graph of", graph, bindings, workspace, queue);
+    TW_RETURN_IF_BAD(check_queue(queue));
+    if (native())
+      return on_graph(library().backend_update_cuda_graph, "update the CUDA graph of", graph, bindings, workspace,
+                      queue);
+    cuda::CUgraphNode nodes[2] = {};
+    size_t count = 2;
+    const auto target = static_cast<cuda::CUgraph>(graph);
+    TW_RETURN_IF_BAD(cuda::check(cuda::driver().graph_get_nodes(target, nodes, &count), "cuGraphGetNodes"));
+    if (count != 1 || nodes[1])
+      return invalid("the CUDA graph has other nodes than the one that populate_cuda_graph made of this plan");
+    TW_RETURN_IF_BAD(capture_into(target, bindings, workspace, queue));  // first, so that a failure leaves it whole
+    return cuda::check(cuda::driver().graph_destroy_node(nodes[0]), "cuGraphDestroyNode");
   }
 
   Result<std::vector<uint8_t>> saved() const override { return to_bytes(*program_); }
@@ -166,21 +191,38 @@ class PlanExecutable : public Executable {
   }
 
   using OnGraph = StatusCode (*)(Handle, RawDescriptor plan, RawDescriptor pack, CudaGraph);
+  // Whether cuDNN makes the nodes itself; else an execution is captured into one node.
+  bool native() const {
+    return steps_.size() == 1 && program_->segments[0].segment.lowered->fills.empty() &&
+           library().backend_populate_cuda_graph && library().backend_update_cuda_graph &&
+           makes_cuda_graphs(program_->segments[0].plan);
+  }
   Status on_graph(OnGraph call, const char* what, void* graph, const Bindings& bindings, void* workspace,
                   const Queue& queue) const {
-    TW_RETURN_IF_BAD(check_queue(queue));
-    if (!call)
-      return not_supported("cuDNN {} cannot {} a plan; capture its execution on a stream instead",
-                           version_text(lookup().version), what);
-    if (steps_.size() != 1 || !program_->segments[0].segment.lowered->fills.empty())
-      return not_supported(
-          "this plan is more than one launch, so cuDNN cannot {} it; capture its execution on a "
-          "stream instead",
-          what);
     return with_pack(0, bindings, workspace, what, [&](RawDescriptor pack) {
       return call(static_cast<Handle>(queue.cudnn), program_->segments[0].plan.raw(), pack,
                   static_cast<CudaGraph>(graph));
     });
+  }
+
+  // An execution as a child node of the graph.
+  Status capture_into(cuda::CUgraph graph, const Bindings& bindings, void* workspace, const Queue& queue) const {
+    const auto stream = static_cast<cuda::CUstream>(queue.stream);
+    if (!stream)
+      return not_supported(
+          "this plan is captured to make a CUDA graph, which the default stream does not allow; "
+          "set another stream on the handle");
+    const cuda::Driver& d = cuda::driver();
+    TW_RETURN_IF_BAD(cuda::check(d.stream_begin_capture(stream, cuda::kCaptureThreadLocal), "cuStreamBeginCapture"));
+    const Status ran = run(bindings, workspace, queue);
+    cuda::CUgraph captured = nullptr;
+    const Status ended = cuda::check(d.stream_end_capture(stream, &captured), "cuStreamEndCapture");
+    cuda::CUgraphNode node = nullptr;
+    Status added = ran.is_bad() ? ran : ended;
+    if (added.is_good())
+      added = cuda::check(d.graph_add_child_graph_node(&node, graph, nullptr, 0, captured), "cuGraphAddChildGraphNode");
+    if (captured) d.graph_destroy(captured);
+    return added;
   }
 
   std::shared_ptr<const Program> program_;
