@@ -376,9 +376,10 @@ TEST(CudnnSdpaPattern, RefusalsNameTheNodeAndTheNumbers) {
             "sdpa \"attention\": cuDNN 9.19.0 gives Stats, or Max and Sum_exp, but not both at once");
   EXPECT_EQ(refused([](C c) { c.sink = true, c.sq = 1; }),
             "sdpa \"attention\": a sink token is not served with one query");
-  EXPECT_EQ(refused([](C c) { c.custom_dropout = true; }, true),
-            "sdpa_backward \"attention\": cuDNN's gradient with a dropout mask is not right; dropout by probability is "
-            "served");
+  EXPECT_EQ(
+      refused([](C c) { c.custom_dropout = true; }, true),
+      "sdpa_backward \"attention\": cuDNN's gradient with a dropout mask is less exact than its types; dropout by "
+      "probability is served");
   EXPECT_EQ(refused([](C c) { c.sq = c.skv = 1; }, true),
             "sdpa_backward \"attention\": the gradient for one query and one key is not served");
   EXPECT_EQ(lowered_text(tiny().forward(), 90500), "sdpa \"attention\": attention needs cuDNN 9.6 or newer, not 9.5.0");

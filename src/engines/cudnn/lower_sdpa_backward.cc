@@ -52,7 +52,8 @@ class Backward : public AttentionPattern {
     for (size_t port : {size_t(kOutDQ), size_t(kOutDK), size_t(kOutDV)})
       unit_stride(n.op->outputs[port].name, n.out[port]);
     if (has(kDropoutMask) || has(kDropoutScale))
-      refuse(Why::Library, "cuDNN's gradient with a dropout mask is not right; dropout by probability is served");
+      refuse(Why::Library,
+             "cuDNN's gradient with a dropout mask is less exact than its types; dropout by probability is served");
     if (deterministic() && arch() / 10 == 10)
       refuse(Why::Arch, fmt::format("no deterministic gradient is lowered for sm_{}", arch()));
     return l.ok();
