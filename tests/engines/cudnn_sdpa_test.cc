@@ -635,6 +635,39 @@ TEST_F(CudnnSdpaPlansGpu, ForwardAndBackward) {
   }
 }
 
+// What the workspace must hold is part of the CUDA graph.
+TEST_F(CudnnSdpaPlansGpu, CudaGraphs) {
+  AttentionCase c = plain_case(false);
+  c.right = 0, c.alibi = true;
+  for (bool backward : {false, true}) {
+    const ir::Graph g = backward ? c.backward() : c.forward();
+    for_each_plan(g, [&](const Executable& plan, const std::string& config) {
+      SCOPED_TRACE(config);
+      cuda::CUgraph graph = nullptr;
+      ASSERT_EQ(cuda::driver().graph_create(&graph, 0), cuda::kSuccess);
+      for (uint64_t round = 0; round < 2; ++round) {  // made, then given other memory
+        Harness harness(g, {.seed = round});
+        harness.poison_outputs();
+        harness.workspace(plan.workspace_bytes());
+        auto copy = DeviceCopy::make(g, harness, 0);
+        ASSERT_TRUE(copy && copy->upload().is_good());
+        const auto give = round == 0 ? &Executable::populate_cuda_graph : &Executable::update_cuda_graph;
+        Status s = (plan.*give)(graph, copy->bindings(), copy->workspace(), queue_);
+        ASSERT_TRUE(s.is_good()) << s;
+        cuda::CUgraphExec exec = nullptr;
+        ASSERT_EQ(cuda::driver().graph_instantiate(&exec, graph, 0), cuda::kSuccess);
+        ASSERT_EQ(cuda::driver().graph_launch(exec, stream_), cuda::kSuccess);
+        wait();
+        ASSERT_TRUE(copy->download().is_good());
+        s = harness.check();
+        EXPECT_TRUE(s.is_good()) << "round " << round << ": " << s;
+        cuda::driver().graph_exec_destroy(exec);
+      }
+      cuda::driver().graph_destroy(graph);
+    });
+  }
+}
+
 TEST_F(CudnnSdpaPlansGpu, ScoreMods) {
   for (const Modified& m : score_mods())
     for (bool stats : {false, true}) {
