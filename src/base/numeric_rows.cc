@@ -43,6 +43,7 @@ template <class T>
 using Narrow = hn::Rebind<T, D>;
 using Floats = hn::Vec<D>;
 constexpr size_t kWidth = hn::MaxLanes(D());
+#include "base/numeric_vectors-inl.h"
 
 // --- loads -----------------------------------------------------------------------------------------------------------
 template <class T, class Convert>
@@ -62,7 +63,7 @@ HWY_INLINE bool load_each(const void* from, int64_t count, float* to, Convert co
 }
 template <class V>
 HWY_INLINE Floats of_half(V bits) {
-  return hn::PromoteTo(D(), hn::BitCast(Narrow<hwy::float16_t>(), bits));
+  return float_of_half(D(), bits);
 }
 
 bool load(const void* from, DataType_t type, int64_t count, float* to) {
@@ -71,8 +72,7 @@ bool load(const void* from, DataType_t type, int64_t count, float* to) {
   switch (type) {
     case DataType_t::HALF: return load_each<uint16_t>(from, count, to, [&](auto x) HWY_ATTR { return of_half(x); });
     case DataType_t::BFLOAT16:
-      return load_each<uint16_t>(
-          from, count, to, [&](auto x) HWY_ATTR { return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(DU(), x))); });
+      return load_each<uint16_t>(from, count, to, [&](auto x) HWY_ATTR { return float_of_bfloat16(d, x); });
     case DataType_t::FP8_E5M2:  // the upper byte of a half
       return load_each<uint8_t>(from, count, to,
                                 [&](auto x) HWY_ATTR { return of_half(hn::ShiftLeft<8>(hn::PromoteTo(d16, x))); });
@@ -159,18 +159,9 @@ bool store_integers(void* to, int64_t count, const float* from, float low, float
 bool store(void* to, DataType_t type, int64_t count, const float* from) {
   switch (type) {
     case DataType_t::HALF:
-      return store_each<uint16_t>(to, count, from, [](auto v) HWY_ATTR {
-        return hn::BitCast(Narrow<uint16_t>(), hn::DemoteTo(Narrow<hwy::float16_t>(), v));
-      });
-    case DataType_t::BFLOAT16:  // the upper half, plus the carry of the lower one
-      return store_each<uint16_t>(to, count, from, [](auto v) HWY_ATTR {
-        const DU du;
-        const auto bits = hn::BitCast(du, v), upper = hn::ShiftRight<16>(bits);
-        const auto odd = hn::And(upper, hn::Set(du, 1u));
-        const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd));
-        const auto quiet = hn::Or(upper, hn::Set(du, 0x40u));
-        return narrow<uint16_t>(hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded));
-      });
+      return store_each<uint16_t>(to, count, from, [](auto v) HWY_ATTR { return half_of_float(D(), v); });
+    case DataType_t::BFLOAT16:
+      return store_each<uint16_t>(to, count, from, [](auto v) HWY_ATTR { return bfloat16_of_float(D(), v); });
     case DataType_t::FP8_E4M3: return store_fp8<3, 7, 0x7e, 0x7f>(to, count, from);
     case DataType_t::FP8_E5M2: return store_fp8<2, 15, 0x7b, 0x7e>(to, count, from);
     case DataType_t::INT8: return store_integers<int8_t>(to, count, from, -128, 127);

@@ -18,6 +18,7 @@
 #include "base/numeric_types.h"
 #include "base/thread_pool.h"
 #include "engines/cpu/kernel.h"
+#include "engines/cpu/lane_program.h"
 #include "engines/cpu/rows_space.h"
 
 namespace tilewright::cpu {
@@ -60,8 +61,9 @@ struct Once {
 constexpr int64_t kTaskElements = 16 * 1024;  // work worth handing to another thread
 constexpr int64_t kManyTasks = 64;
 constexpr int64_t kKeptBytes = 128 * 1024;  // of a row's values: half of a usual second-level cache
-constexpr int64_t kPitch = kRowLanes + 16;  // of buffers: apart from each other's cache sets
+constexpr int64_t kLongLanes = 4096;        // lanes of a block whose values need no buffers
 constexpr int64_t kJoined = 1024;           // results of side reductions that a task joins
+constexpr int64_t kFloatRows = 64;          // whose sums lane by lane are in float before they are joined in double
 
 // Results that do not fit the last-level cache beside what they are made of are stored past it.
 int64_t streamed_bytes() {
@@ -76,7 +78,17 @@ int64_t streamed_bytes() {
 template <class T>
 class Rows : public Kernel {
  public:
-  explicit Rows(const fuse::Region& region) : Rows(region.side, make_row_space(region.program, region.side)) {}
+  // lanes: of the longest block.
+  Rows(const fuse::Region& region, int64_t lanes)
+      : Rows(region.side, make_row_space(region.program, region.side), lanes) {}
+
+  // Longer blocks than kRowLanes are for steps alone.
+  bool fits() const {
+    if (block_lanes_ <= kRowLanes) return true;
+    for (int p = 0; p <= depth_; ++p)
+      if (!idle_[size_t(p)] && !steps_[size_t(p)].needs_no_buffers()) return false;
+    return true;
+  }
 
   int64_t scratch_bytes() const override { return (fold_scratch_ + side_scratch_) * int64_t(sizeof(double)); }
 
@@ -110,6 +122,7 @@ class Rows : public Kernel {
     int factor;   // or -1: a sum of products with this other operand
     ReductionMode_t mode;
     int slot;
+    bool in_steps = false;  // folded by the steps of its pass
   };
   struct Side {
     fuse::SideReduction what;
@@ -118,12 +131,14 @@ class Rows : public Kernel {
     int64_t size;     // results
     int64_t offset;   // of all tasks' results, in the scratch
     int pass;
-    std::vector<Loop> kept;  // of the results, slowest first; stride[0]: in the output tensor
+    std::vector<Loop> kept;                   // of the results, slowest first; stride[0]: in the output tensor
+    bool in_steps = false, in_float = false;  // folded by the steps of its pass; there as lanes of float
   };
 
-  Rows(const std::vector<fuse::SideReduction>& side, SpacedProgram&& spaced)
+  Rows(const std::vector<fuse::SideReduction>& side, SpacedProgram&& spaced, int64_t lanes)
       : program_(std::move(spaced.program)), space_(std::move(spaced.space)), lane_(space_.lane) {
     TW_CHECK(program_.access.size() <= size_t(kMaxAccesses));
+    if (lane_.inner && space_.period == 0 && !space_.tiles) space_.lane_step = lanes;
     count_blocks();
     cut(std::accumulate(spaced.side_size.begin(), spaced.side_size.end(), int64_t(0)));
     for (size_t k = 0; k < side.size(); ++k) add_side(side[k], spaced.side_access[k], spaced.side_size[k]);
@@ -147,6 +162,7 @@ class Rows : public Kernel {
           t.finish_folds(p);
         }
         t.outer_stores();
+        if (block + 1 == end || (block + 1) % kFloatRows == 0) t.join_float_sums();
       }
       if (streams_) flush_streams();
     });
@@ -218,7 +234,7 @@ class Rows : public Kernel {
       frame_.memory = base;
       frame_.tensors = &memory;
       frame_.n = k_.block_lanes_;
-      frame_.pitch = kPitch;
+      frame_.pitch = k_.pitch_;
       frame_.period = k_.space_.period;
       frame_.far = k_.space_.far.data();
       frame_.row_steps = k_.inner_steps_;
@@ -260,8 +276,17 @@ class Rows : public Kernel {
     }
     void start_sides(int p) {
       for (size_t s = 0; s < k_.sides_.size(); ++s)
-        if (k_.sides_[s].pass == p)
+        if (k_.sides_[s].pass == p) {
           std::fill_n(side_[s], k_.sides_[s].size, fuse::reduction_start(k_.sides_[s].what.mode));
+          if (k_.sides_[s].in_float) std::fill_n(float_sums_[s], k_.sides_[s].size, 0.f);
+        }
+    }
+    void join_float_sums() {
+      for (size_t s = 0; s < k_.sides_.size(); ++s) {
+        if (!k_.sides_[s].in_float) continue;
+        for (int64_t i = 0; i < k_.sides_[s].size; ++i) side_[s][i] += double(float_sums_[s][i]);
+        std::fill_n(float_sums_[s], k_.sides_[s].size, 0.f);
+      }
     }
 
     void inner_pass(int p, int64_t from, int64_t to) {
@@ -280,10 +305,11 @@ class Rows : public Kernel {
         measure(lane, cursor);
         set_store_lanes(k_.lane_.inner ? lane : outer_lane_, &cursor);
         for (const auto& [id, row] : k_.recalled_[size_t(p)])
-          frame_.value[id] = frame_.rows + (int64_t(row) * k_.inner_steps_ + step) * kPitch;
-        run_ops(ops, frame_);
+          frame_.value[id] = frame_.rows + (int64_t(row) * k_.inner_steps_ + step) * k_.pitch_;
+        if (k_.steps_[size_t(p)]) run_steps(p);
+        else run_ops(ops, frame_);
         fold(p);
-        if (located_ >= 0) fetch_next(p);
+        if (located_ >= 0 && !k_.steps_[size_t(p)]) fetch_next(p);
         if (k_.lane_.inner) {
           lane += k_.space_.lane_step;
           for (size_t a = 0; a < accesses; ++a) offset_[a] += k_.space_.lane_step * k_.space_.advance[a];
@@ -326,14 +352,21 @@ class Rows : public Kernel {
     void cut(Cutter& c) {
       const int64_t accesses = int64_t(k_.program_.access.size());
       frame_.value = c.template take<const T*>(int64_t(k_.program_.code.size()));
-      frame_.buffers = c.template take<T>(int64_t(k_.slots_) * kPitch);
-      frame_.rows = c.template take<T>(k_.kept_ * k_.inner_steps_ * kPitch);
+      frame_.buffers = c.template take<T>(int64_t(k_.slots_) * k_.pitch_);
+      frame_.rows = c.template take<T>(k_.kept_ * k_.inner_steps_ * k_.pitch_);
       offset_ = c.template take<int64_t>(accesses);
       outer_offset_ = c.template take<int64_t>(accesses);
       next_offset_ = c.template take<int64_t>(accesses);
       store_lanes_ = c.template take<int64_t>(accesses);
       total_ = c.template take<double>(int64_t(k_.reduces_.size()) * k_.total_lanes_);
       side_ = c.template take<double*>(int64_t(k_.sides_.size()));
+      int64_t local = 0;
+      for (const LaneProgram& steps : k_.steps_) local = std::max(local, steps.local_floats());
+      local_ = c.template take<float>(local);
+      float_sums_ = c.template take<float*>(int64_t(k_.sides_.size()));
+      for (size_t s = 0; s < k_.sides_.size(); ++s)
+        if (float* const sums = c.template take<float>(k_.sides_[s].in_float ? k_.sides_[s].size : 0))
+          float_sums_[s] = sums;
     }
 
     int64_t outer_lane_of(int64_t block) const {
@@ -356,16 +389,40 @@ class Rows : public Kernel {
         frame_.n *= std::min(s.repeats, s.repeated_extent - cursor.index[s.inner.size() - 1] * s.repeats);
     }
 
+    // The block by steps that pass values on in registers.
+    void run_steps(int p) {
+      if constexpr (sizeof(T) == 4) {
+        double* totals[kMaxTotals];
+        int total = 0;
+        for (int r : k_.folds_[size_t(p)])
+          if (k_.reduces_[size_t(r)].in_steps) totals[total++] = total_ + int64_t(r) * k_.total_lanes_;
+        float* sums[fuse::kMaxRank * 8];
+        int sum = 0;
+        for (size_t s = 0; s < k_.sides_.size(); ++s)
+          if (k_.sides_[s].pass == p && k_.sides_[s].in_float) sums[sum++] = float_sums_[s];
+        const char* ahead[kMaxAccesses];
+        for (size_t k = 0; k < k_.fetched_.size(); ++k) ahead[k] = ahead_of(k_.fetched_[k]);
+        k_.steps_[size_t(p)].run(frame_, {totals, sums, ahead, local_});
+      }
+    }
+    // The same place of the next block; of this one where there is no next.
+    const char* ahead_of(const std::pair<int, int>& fetched) const {
+      const auto [access, size] = fetched;
+      const int64_t at = located_ < 0 ? 0 : next_offset_[access] - outer_offset_[access];
+      return static_cast<const char*>(frame_.memory[access]) + (offset_[access] + at) * size;
+    }
+
     void fold(int p) {
       for (int r : k_.folds_[size_t(p)]) {
         const Fold& fold = k_.reduces_[size_t(r)];
+        if (fold.in_steps) continue;
         double* const total = total_ + int64_t(r) * k_.total_lanes_;
         const T *const x = frame_.value[fold.arg], *const y = fold.factor < 0 ? nullptr : frame_.value[fold.factor];
         fold_block(fold.mode, x, y, k_.lane_.inner, frame_.n, total);
       }
       for (size_t k = 0; k < k_.sides_.size(); ++k) {
         const Side& s = k_.sides_[k];
-        if (s.pass != p) continue;
+        if (s.pass != p || s.in_steps) continue;
         const T *const x = frame_.value[s.arg], *const y = s.factor < 0 ? nullptr : frame_.value[s.factor];
         double* total = side_[k] + offset_[s.access];
         const int64_t stride = k_.lane_.stride[size_t(s.access)];
@@ -390,15 +447,15 @@ class Rows : public Kernel {
 
     // The same place of the next block, into the second-level cache: in each pass a part of it.
     void fetch_next(int p) const {
-      for (const auto& [access, size] : k_.fetched_) {
-        const char* const from = static_cast<const char*>(frame_.memory[access]) +
-                                 (offset_[access] - outer_offset_[access] + next_offset_[access]) * size;
-        for (int64_t i = 64 * p; i < frame_.n * size; i += 64 * (k_.depth_ + 1)) __builtin_prefetch(from + i, 0, 3);
+      for (const auto& fetched : k_.fetched_) {
+        const char* const from = ahead_of(fetched);
+        for (int64_t i = 64 * p; i < frame_.n * fetched.second; i += 64 * (k_.depth_ + 1))
+          __builtin_prefetch(from + i, 0, 3);
       }
     }
 
     void spread(int id, int slot, const T* v) {
-      T* const out = frame_.buffers + int64_t(slot) * kPitch;
+      T* const out = frame_.buffers + int64_t(slot) * k_.pitch_;
       if (k_.lane_.inner) lane_ops<T>().fill(out, *v, k_.block_lanes_);
       else
         for (int64_t i = 0; i < k_.block_lanes_; i += outer_n_)
@@ -408,10 +465,10 @@ class Rows : public Kernel {
 
     void set_value(const Fold& fold, const double* total) {
       const int64_t count = k_.count_;
-      T* const out = frame_.buffers + int64_t(fold.slot) * kPitch;
+      T* const out = frame_.buffers + int64_t(fold.slot) * k_.pitch_;
       for (int64_t l = 0; l < outer_n_; ++l) out[l] = T(fuse::reduction_finish(fold.mode, total[l], count));
       frame_.value[fold.id] = out;
-      if (k_.lane_.inner || k_.space_.repeats > 1) spread(fold.id, fold.slot, out);
+      if (k_.spread_[size_t(fold.id)]) spread(fold.id, fold.slot, out);
     }
 
     // inner: null for stores that run once per outer block.
@@ -434,6 +491,7 @@ class Rows : public Kernel {
     int64_t outer_lane_ = 0, outer_n_ = 1, located_ = -1;
     double* total_;
     double** side_;
+    float *local_, **float_sums_;
   };
 
   // --- making --------------------------------------------------------------------------------------------------------
@@ -449,6 +507,7 @@ class Rows : public Kernel {
     block_lanes_ = std::clamp<int64_t>(lane_.extent, 1, space_.lane_step) * space_.repeats;
     width_ = lane_.inner ? 1 : std::clamp<int64_t>(lane_.extent, 1, space_.lane_step);
     total_lanes_ = lane_.inner ? 1 : block_lanes_;
+    pitch_ = std::max(kRowLanes, block_lanes_) + 16;  // apart from each other's cache sets
   }
 
   void cut(int64_t side_results) {
@@ -513,7 +572,7 @@ class Rows : public Kernel {
     for (size_t r = 0; r < reduces_.size(); ++r) folds_[size_t(reduces_[r].pass)].push_back(int(r));
     recalled_.resize(size_t(depth_) + 1);
     std::vector<int> made(code.size(), -1), row(code.size(), -1);  // the first pass that computes it; which kept row
-    const int64_t row_bytes = inner_steps_ * kPitch * int64_t(sizeof(T));
+    const int64_t row_bytes = inner_steps_ * pitch_ * int64_t(sizeof(T));
     for (int p = 0; p <= depth_; ++p) {
       std::vector<bool> wanted(code.size());
       for (int r : folds_[size_t(p)]) wanted[size_t(reduces_[size_t(r)].arg)] = true;
@@ -525,7 +584,7 @@ class Rows : public Kernel {
       for (size_t k = code.size(); k-- > 0;) {
         if (!wanted[k] || !by_lanes[k]) continue;
         if (made[k] >= 0 && chunks_ == 1 && (row[k] >= 0 || (kept_ + 1) * row_bytes <= kKeptBytes) &&
-            worth_keeping(code[k])) {
+            worth_keeping(k)) {
           if (row[k] < 0) row[k] = int(kept_++);
           recalled_[size_t(p)].push_back({int(k), row[k]});
           wanted[k] = false;
@@ -557,18 +616,29 @@ class Rows : public Kernel {
       idle_.push_back(idle);
     }
     mark_memory();
-    fuse_operations();
+    list_stores();
+    std::vector<bool> one(code.size());  // numbers of the block
+    for (size_t k = 0; k < code.size(); ++k)
+      one[k] = level[k] == kUniform || (lane_.inner && (level[k] == kOuter || code[k].op == PwOp::Reduce));
+    fuse_operations(one);
     assign_buffers();
     list_spread_values();
-    list_stores();
   }
 
-  // Anything but what lies in memory as it is computed with.
-  bool worth_keeping(const Instr& i) const {
-    if (i.op != PwOp::Load) return true;
-    const bool native =
-        program_.access[size_t(i.access)].type == (sizeof(T) == 4 ? DataType_t::FLOAT : DataType_t::DOUBLE);
-    return !native || lane_.stride[size_t(i.access)] != 1;
+  // Anything but what lies in memory as it is computed with, or costs less to make again than to store and load.
+  bool worth_keeping(size_t k) const { return cost(k) > 2; }
+  int cost(size_t k) const {
+    constexpr int kMuch = 100;
+    const Instr& i = program_.code[k];
+    if (!(i.dims & program_.inner)) return 0;
+    if (i.op == PwOp::Load) {
+      const DataType_t native = sizeof(T) == 4 ? DataType_t::FLOAT : DataType_t::DOUBLE;
+      return program_.access[size_t(i.access)].type == native && lane_.stride[size_t(i.access)] == 1 ? 0 : kMuch;
+    }
+    const bool plain = i.op == PwOp::Pointwise && (i.mode == PointwiseMode_t::ADD || i.mode == PointwiseMode_t::SUB ||
+                                                   i.mode == PointwiseMode_t::MUL);
+    if (sizeof(T) != 4 || !plain) return kMuch;
+    return std::min(kMuch, 1 + cost(size_t(i.arg[0])) + cost(size_t(i.arg[1])));
   }
 
   // Which accesses repeat themselves within a block, are stored past the caches, are fetched ahead.
@@ -589,8 +659,10 @@ class Rows : public Kernel {
         fetched_.push_back({op.access, element_bits(op.type) / 8});
   }
 
-  // Products that are only summed up are folded as they are made; pairs of plain operations become one.
-  void fuse_operations() {
+  // Products that are only summed up are folded as they are made. Then all operations of a pass become steps or, where
+  // steps lack one of them, pairs of plain operations become one.
+  void fuse_operations(const std::vector<bool>& one) {
+    steps_.resize(size_t(depth_) + 1);
     for (int p = 0; p <= depth_; ++p) {
       BlockOps<T>& list = inner_[size_t(p)];
       std::vector<int> readers(program_.code.size(), 0);
@@ -613,8 +685,43 @@ class Rows : public Kernel {
         if (s.pass == p) take_product(s.what.mode, s.arg, s.factor);
       std::vector<bool> read(program_.code.size());
       for_each_folded([&](int id, int pass) { read[size_t(id)] = read[size_t(id)] || pass == p; });
-      fuse_pairs(list, read);
+      if (!make_steps(p, one)) fuse_pairs(list, read);
     }
+  }
+
+  bool make_steps(int p, const std::vector<bool>& one) {
+    if constexpr (sizeof(T) == 4) {
+      if (space_.period > 0 || space_.tiles) return false;
+      LaneProgram::What what;
+      what.lane_stride = lane_.stride.data(), what.one = one;
+      what.plain.resize(program_.access.size());
+      for (int a : plain_stores_) what.plain[size_t(a)] = true;
+      what.read.resize(program_.code.size());
+      const auto is_sum = [](ReductionMode_t m) { return m == ReductionMode_t::ADD || m == ReductionMode_t::AVG; };
+      const auto reads = [&](int arg, int factor) {
+        for (int id : {arg, factor})
+          if (id >= 0) what.read[size_t(id)] = true;
+      };
+      std::vector<bool*> taken;
+      for (int r : folds_[size_t(p)]) {
+        Fold& f = reduces_[size_t(r)];
+        if (!lane_.inner || !is_sum(f.mode)) reads(f.arg, f.factor);
+        else what.totals.push_back({f.arg, f.factor}), taken.push_back(&f.in_steps);
+      }
+      for (Side& s : sides_) {
+        if (s.pass != p) continue;
+        const bool fits = lane_.inner && lane_.stride[size_t(s.access)] == 1 && is_sum(s.what.mode) && chunks_ == 1;
+        if (!fits || group_ < kFloatRows / 8 || what.sums.size() == fuse::kMaxRank * 8) reads(s.arg, s.factor);
+        else
+          what.sums.push_back({s.arg, s.factor, s.access}), taken.push_back(&s.in_steps), taken.push_back(&s.in_float);
+      }
+      for (const auto& [access, size] : fetched_) what.fetched.push_back(size);
+      what.fetch_first = p, what.fetch_every = depth_ + 1;
+      if (!steps_[size_t(p)].make(inner_[size_t(p)], what)) return false;
+      for (bool* flag : taken) *flag = true;
+      return true;
+    }
+    return false;
   }
   // The values that folds read, with the pass.
   template <class Body>
@@ -645,18 +752,27 @@ class Rows : public Kernel {
     for (auto& list : inner_) passing.push_back(&list);
     slots_ = assign_slots<T>(kept, passing, int(program_.code.size()));
     for (size_t r = 0; r < reduces_.size(); ++r) reduces_[r].slot = stand_ins[r].slot;
+    if constexpr (sizeof(T) == 4)
+      for (int p = 0; p <= depth_; ++p) steps_[size_t(p)].finish(inner_[size_t(p)]);
   }
 
   // Outer values are computed once and spread where longer blocks of lanes read them.
   void list_spread_values() {
     std::vector<bool> read_by_lanes(program_.code.size());
-    for (const auto& list : inner_)
-      for (const BlockOp<T>& op : list)
+    for (int p = 0; p <= depth_; ++p) {
+      for (int id : steps_[size_t(p)].spread()) read_by_lanes[size_t(id)] = true;
+      if (steps_[size_t(p)]) continue;
+      for (const BlockOp<T>& op : inner_[size_t(p)])
         for (int a : op.arg)
           if (a >= 0) read_by_lanes[size_t(a)] = true;
-    for_each_folded([&](int id, int) { read_by_lanes[size_t(id)] = true; });
+    }
+    for_each_folded([&](int id, int p) {
+      if (!steps_[size_t(p)]) read_by_lanes[size_t(id)] = true;
+    });
     spread_values_.resize(size_t(depth_) + 1);
+    spread_.resize(program_.code.size());
     if (!lane_.inner && space_.repeats == 1) return;
+    spread_ = read_by_lanes;
     for (int p = 0; p <= depth_; ++p)
       for (const BlockOp<T>& op : outer_[size_t(p)])
         if (read_by_lanes[size_t(op.id)]) spread_values_[size_t(p)].push_back({op.id, op.slot});
@@ -685,6 +801,7 @@ class Rows : public Kernel {
   int64_t count_ = 1;  // elements of a reduction
   int64_t lane_blocks_ = 1, outer_blocks_ = 1, inner_steps_ = 1;
   int64_t block_lanes_ = 1;              // of the longest block
+  int64_t pitch_ = 0;                    // of buffers
   int64_t width_ = 1, total_lanes_ = 1;  // results of a reduction in an outer block; those that a block folds into
   int64_t group_ = 1, chunks_ = 1, tasks_ = 1;
   int64_t fold_scratch_ = 0, side_scratch_ = 0;  // doubles
@@ -693,6 +810,8 @@ class Rows : public Kernel {
   std::vector<std::vector<std::pair<int, int>>> spread_values_;  // by pass: instruction, slot
   std::vector<std::vector<std::pair<int, int>>> recalled_;       // by pass: instruction, kept row
   std::vector<bool> idle_;                                       // by pass: nothing to do along the inner dims
+  std::vector<LaneProgram> steps_;                               // by pass; empty: inner_ as it stands
+  std::vector<bool> spread_;                                     // by instruction: outer values that lanes read
   std::vector<Fold> reduces_;
   std::vector<std::vector<int>> folds_;  // by pass: positions in reduces_
   std::vector<Side> sides_;
@@ -706,8 +825,9 @@ class Rows : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_rows(const fuse::Region& region) {
-  if (region.program.needs_double()) return std::make_unique<Rows<double>>(region);
-  return std::make_unique<Rows<float>>(region);
+  if (region.program.needs_double()) return std::make_unique<Rows<double>>(region, kRowLanes);
+  auto rows = std::make_unique<Rows<float>>(region, kLongLanes);
+  return rows->fits() ? std::move(rows) : std::make_unique<Rows<float>>(region, kRowLanes);
 }
 
 }  // namespace tilewright::cpu

@@ -1,0 +1,61 @@
+// Straight lists of steps over neighbouring lanes, run a few vectors at a time with the value in hand in registers:
+// what passes over blocks of lanes are made of where every step is known here.
+#pragma once
+
+#include "engines/cpu/lane_ops.h"
+
+namespace tilewright::cpu {
+
+enum class LaneStepKind : uint8_t {
+  Load,  // the value in hand, from lanes
+  LoadHalf,
+  LoadBfloat16,
+  Spread,  // from one number
+  Add,     // with lanes
+  Subtract,
+  SubtractFrom,  // lanes - value
+  Multiply,
+  AddOne,  // with one number
+  SubtractOne,
+  SubtractFromOne,
+  MultiplyOne,
+  Square,
+  Call,  // of a function, the value in hand being its first argument or, where `first` says so, not
+  Store,
+  StoreHalf,
+  StoreBfloat16,
+  Stream,  // past the caches; flush_streams() when done
+  StreamHalf,
+  StreamBfloat16,
+  Fetch,         // lanes that are wanted soon: of their cache lines every so-manieth from the first on
+  Sum,           // into totals[total]
+  SumSquares,    // of value * value
+  SumProducts,   // of value * lanes
+  AddTo,         // lanes += value
+  AddProductTo,  // lanes += value * second lanes
+};
+
+struct LaneStep {
+  LaneStepKind kind = LaneStepKind::Load;
+  // Lanes, or one number: which pointer, and the bytes to its next lane (0: lanes of the vectors in flight only).
+  struct Lanes {
+    int pointer = -1;
+    int size = 0;
+  };
+  Lanes lanes, second, third;
+  int total = -1;
+  int first = 0, every = 1;  // cache lines to fetch
+  LaneOps<float>::Pointwise function = nullptr;
+  const PwParams* params = nullptr;
+};
+
+// Whether steps convert half and bfloat16 exactly, which Highway's portable code does not.
+bool lane_steps_convert();
+
+constexpr int kStepLanes = 256;  // at most: lanes in flight
+constexpr int kMaxTotals = 8;
+
+void run_lane_steps(const LaneStep* steps, int64_t count, char* const* pointers, int64_t n, double* const* totals,
+                    int total_count);
+
+}  // namespace tilewright::cpu
