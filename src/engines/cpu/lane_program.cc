@@ -57,7 +57,8 @@ class LaneProgram::Maker {
     for (int list : {0, 1})
       for (size_t k = 0; k < pending_[list].size(); ++k)
         if (pending_[list][k]) to_hand(sums(list)[k].arg), fold(list, k, sums(list)[k].arg);
-    for (size_t k = 0; k < what_.fetched.size(); ++k) fetch(k);
+    const bool streams = std::any_of(ops_.begin(), ops_.end(), [](const BlockOp<float>& op) { return op.stream; });
+    for (; !streams && fetched_ < what_.fetched.size(); ++fetched_) fetch(fetched_);
     for (now_ = 0; now_ < ops_.size(); ++now_)
       if (ops_[now_].op == PwOp::Store) store(ops_[now_]);
     p_.totals_ = int(what_.totals.size());
@@ -90,10 +91,13 @@ class LaneProgram::Maker {
     p_.steps_.back().kind = kind;
     return p_.steps_.back();
   }
+  Lanes ahead(size_t k) {
+    const auto [which, size] = what_.fetched[k];
+    return {pointer(Where::Ahead, which, 0), size};
+  }
   void fetch(size_t k) {
     LaneStep& s = step(Kind::Fetch);
-    s.lanes = {pointer(Where::Ahead, int(k), 0), what_.fetched[k]};
-    s.first = what_.fetch_first, s.every = what_.fetch_every;
+    s.lanes = ahead(k);
   }
   int pointer(Where where, int index, int size, int id = -1) {
     p_.pointers_.push_back({where, index, size, id});
@@ -259,8 +263,10 @@ class LaneProgram::Maker {
     }
     to_hand(op.arg[0]);
     const int size = element_bits(op.type) / 8;
-    step(kind_of(op.stream ? Kind::Stream : Kind::Store, op.type)).lanes = {pointer(Where::Memory, op.access, size),
-                                                                            size};
+    LaneStep& s = step(kind_of(op.stream ? Kind::Stream : Kind::Store, op.type));
+    s.lanes = {pointer(Where::Memory, op.access, size), size};
+    for (Lanes* beside : {&s.second, &s.third})
+      if (op.stream && fetched_ < what_.fetched.size()) *beside = ahead(fetched_++);
   }
 
   LaneProgram& p_;
@@ -271,7 +277,7 @@ class LaneProgram::Maker {
   std::vector<Place> place_;
   std::vector<bool> pending_[2];
   int hand_ = -1;
-  size_t now_ = 0;
+  size_t now_ = 0, fetched_ = 0;
 };
 
 bool LaneProgram::make(BlockOps<float>& ops, const What& what) {

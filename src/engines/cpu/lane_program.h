@@ -22,8 +22,7 @@ class LaneProgram {
     std::vector<bool> read;      // by instruction: read after the list, as a block of lanes
     std::vector<bool> plain;     // by access: stores of all lanes
     std::vector<Sum> totals, sums;
-    std::vector<int> fetched;              // element sizes of lanes to be fetched ahead
-    int fetch_first = 0, fetch_every = 1;  // their cache lines
+    std::vector<std::pair<int, int>> fetched;  // which lanes to fetch ahead, and the size of their elements
   };
   // False: there is an operation that belongs neither before nor after the steps. Marks operations that need a buffer
   // of their own.

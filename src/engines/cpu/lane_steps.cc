@@ -27,6 +27,9 @@ using Kind = LaneStepKind;
 constexpr int kWidth = int(hn::MaxLanes(D())), kVectors = 16, kInFlight = kVectors * kWidth, kParts = 4;
 static_assert(kInFlight <= kStepLanes);
 
+// Of lambdas: what is not inlined puts the value in hand in memory.
+#define TW_INLINE HWY_ATTR __attribute__((always_inline))
+
 // The value in hand: as many vectors as leave registers for the operands of a step.
 struct Hand {
   V a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p;
@@ -85,72 +88,86 @@ HWY_INLINE void run_steps(const LaneStep* steps, int64_t count, char* const* poi
   const D d;
   const D16 d16;
   Hand x;
-  each(x, [&](V& v, int) HWY_ATTR { v = hn::Zero(d); });
+  each(x, [&](V& v, int) TW_INLINE { v = hn::Zero(d); });
   const auto at = [&](const LaneStep::Lanes& l) { return l.pointer < 0 ? nullptr : pointers[l.pointer] + i * l.size; };
-  const auto lanes = [&](const void* p, int k) HWY_ATTR { return load_lanes<kWhole, float>(d, p, k, rest); };
+  const auto lanes = [&](const void* p, int k) TW_INLINE { return load_lanes<kWhole, float>(d, p, k, rest); };
   for (const LaneStep* s = steps; s < steps + count; ++s) {
     char* const p = at(s->lanes);
-    const auto add_total = [&](auto&& element) HWY_ATTR {
+    const auto add_total = [&](auto&& element) TW_INLINE {
       float* const total = totals[s->total];
-      each(x, [&](V& v, int k) HWY_ATTR {
+      each(x, [&](V& v, int k) TW_INLINE {
         float* const part = total + k % kParts * kWidth;
         hn::Store(hn::Add(hn::Load(d, part), existing<kWhole>(element(v, k), k, rest)), d, part);
       });
     };
-    const auto with_one = [&](auto&& op) HWY_ATTR {
+    const auto with_one = [&](auto&& op) TW_INLINE {
       float number;
       std::memcpy(&number, p, sizeof number);
       const V one = hn::Set(d, number);
-      each(x, [&](V& v, int) HWY_ATTR { v = op(v, one); });
+      each(x, [&](V& v, int) TW_INLINE { v = op(v, one); });
+    };
+    // Memory reads while it writes if both take turns line by line.
+    const auto stream_each = [&](auto&& stream) TW_INLINE {
+      const char *const ahead = at(s->second), *const beside = at(s->third);
+      each(x, [&](V& v, int k) TW_INLINE {
+        if (ahead) __builtin_prefetch(ahead + k * kWidth * s->second.size, 0, 3);
+        if (beside) __builtin_prefetch(beside + k * kWidth * s->third.size, 0, 3);
+        stream(v, k);
+      });
     };
     switch (s->kind) {
-      case Kind::Load: each(x, [&](V& v, int k) HWY_ATTR { v = lanes(p, k); }); break;
+      case Kind::Load: each(x, [&](V& v, int k) TW_INLINE { v = lanes(p, k); }); break;
       case Kind::LoadHalf:
-        each(x, [&](V& v, int k) HWY_ATTR { v = float_of_half(d, load_lanes<kWhole, uint16_t>(d16, p, k, rest)); });
+        each(x, [&](V& v, int k) TW_INLINE { v = float_of_half(d, load_lanes<kWhole, uint16_t>(d16, p, k, rest)); });
         break;
       case Kind::LoadBfloat16:
-        each(x, [&](V& v, int k) HWY_ATTR { v = float_of_bfloat16(d, load_lanes<kWhole, uint16_t>(d16, p, k, rest)); });
+        each(x,
+             [&](V& v, int k) TW_INLINE { v = float_of_bfloat16(d, load_lanes<kWhole, uint16_t>(d16, p, k, rest)); });
         break;
-      case Kind::Spread: with_one([](V, V one) HWY_ATTR { return one; }); break;
-      case Kind::Add: each(x, [&](V& v, int k) HWY_ATTR { v = hn::Add(v, lanes(p, k)); }); break;
-      case Kind::Subtract: each(x, [&](V& v, int k) HWY_ATTR { v = hn::Sub(v, lanes(p, k)); }); break;
-      case Kind::SubtractFrom: each(x, [&](V& v, int k) HWY_ATTR { v = hn::Sub(lanes(p, k), v); }); break;
-      case Kind::Multiply: each(x, [&](V& v, int k) HWY_ATTR { v = hn::Mul(v, lanes(p, k)); }); break;
-      case Kind::AddOne: with_one([](V v, V one) HWY_ATTR { return hn::Add(v, one); }); break;
-      case Kind::SubtractOne: with_one([](V v, V one) HWY_ATTR { return hn::Sub(v, one); }); break;
-      case Kind::SubtractFromOne: with_one([](V v, V one) HWY_ATTR { return hn::Sub(one, v); }); break;
-      case Kind::MultiplyOne: with_one([](V v, V one) HWY_ATTR { return hn::Mul(v, one); }); break;
-      case Kind::Square: each(x, [&](V& v, int) HWY_ATTR { v = hn::Mul(v, v); }); break;
+      case Kind::Spread: with_one([](V, V one) TW_INLINE { return one; }); break;
+      case Kind::Add: each(x, [&](V& v, int k) TW_INLINE { v = hn::Add(v, lanes(p, k)); }); break;
+      case Kind::Subtract: each(x, [&](V& v, int k) TW_INLINE { v = hn::Sub(v, lanes(p, k)); }); break;
+      case Kind::SubtractFrom: each(x, [&](V& v, int k) TW_INLINE { v = hn::Sub(lanes(p, k), v); }); break;
+      case Kind::Multiply: each(x, [&](V& v, int k) TW_INLINE { v = hn::Mul(v, lanes(p, k)); }); break;
+      case Kind::AddOne: with_one([](V v, V one) TW_INLINE { return hn::Add(v, one); }); break;
+      case Kind::SubtractOne: with_one([](V v, V one) TW_INLINE { return hn::Sub(v, one); }); break;
+      case Kind::SubtractFromOne: with_one([](V v, V one) TW_INLINE { return hn::Sub(one, v); }); break;
+      case Kind::MultiplyOne: with_one([](V v, V one) TW_INLINE { return hn::Mul(v, one); }); break;
+      case Kind::Square: each(x, [&](V& v, int) TW_INLINE { v = hn::Mul(v, v); }); break;
       case Kind::Call: call<kWhole>(*s, p, at(s->second), at(s->third), rest, x); break;
-      case Kind::Store: each(x, [&](V& v, int k) HWY_ATTR { store_lanes<kWhole, float>(v, d, p, k, rest); }); break;
+      case Kind::Store: each(x, [&](V& v, int k) TW_INLINE { store_lanes<kWhole, float>(v, d, p, k, rest); }); break;
       case Kind::StoreHalf:
-        each(x, [&](V& v, int k) HWY_ATTR { store_lanes<kWhole, uint16_t>(half_of_float(d, v), d16, p, k, rest); });
+        each(x, [&](V& v, int k) TW_INLINE { store_lanes<kWhole, uint16_t>(half_of_float(d, v), d16, p, k, rest); });
         break;
       case Kind::StoreBfloat16:
-        each(x, [&](V& v, int k) HWY_ATTR { store_lanes<kWhole, uint16_t>(bfloat16_of_float(d, v), d16, p, k, rest); });
+        each(x,
+             [&](V& v, int k) TW_INLINE { store_lanes<kWhole, uint16_t>(bfloat16_of_float(d, v), d16, p, k, rest); });
         break;
-      case Kind::Stream: each(x, [&](V& v, int k) HWY_ATTR { stream_lanes<kWhole, float>(v, d, p, k, rest); }); break;
+      case Kind::Stream:
+        stream_each([&](V& v, int k) TW_INLINE { stream_lanes<kWhole, float>(v, d, p, k, rest); });
+        break;
       case Kind::StreamHalf:
-        each(x, [&](V& v, int k) HWY_ATTR { stream_lanes<kWhole, uint16_t>(half_of_float(d, v), d16, p, k, rest); });
+        stream_each([&](V& v, int k)
+                        TW_INLINE { stream_lanes<kWhole, uint16_t>(half_of_float(d, v), d16, p, k, rest); });
         break;
       case Kind::StreamBfloat16:
-        each(x,
-             [&](V& v, int k) HWY_ATTR { stream_lanes<kWhole, uint16_t>(bfloat16_of_float(d, v), d16, p, k, rest); });
+        stream_each([&](V& v, int k)
+                        TW_INLINE { stream_lanes<kWhole, uint16_t>(bfloat16_of_float(d, v), d16, p, k, rest); });
         break;
       case Kind::Fetch:
-        for (int64_t b = 64 * s->first; b < std::min<int64_t>(rest, kInFlight) * s->lanes.size; b += 64 * s->every)
+        for (int64_t b = 0; b < std::min<int64_t>(rest, kInFlight) * s->lanes.size; b += 64)
           __builtin_prefetch(p + b, 0, 3);
         break;
-      case Kind::Sum: add_total([](V v, int) HWY_ATTR { return v; }); break;
-      case Kind::SumSquares: add_total([](V v, int) HWY_ATTR { return hn::Mul(v, v); }); break;
-      case Kind::SumProducts: add_total([&](V v, int k) HWY_ATTR { return hn::Mul(v, lanes(p, k)); }); break;
+      case Kind::Sum: add_total([](V v, int) TW_INLINE { return v; }); break;
+      case Kind::SumSquares: add_total([](V v, int) TW_INLINE { return hn::Mul(v, v); }); break;
+      case Kind::SumProducts: add_total([&](V v, int k) TW_INLINE { return hn::Mul(v, lanes(p, k)); }); break;
       case Kind::AddTo:
-        each(x, [&](V& v, int k) HWY_ATTR { store_lanes<kWhole, float>(hn::Add(lanes(p, k), v), d, p, k, rest); });
+        each(x, [&](V& v, int k) TW_INLINE { store_lanes<kWhole, float>(hn::Add(lanes(p, k), v), d, p, k, rest); });
         break;
       case Kind::AddProductTo: {
         const char* const q = at(s->second);
         each(x, [&](V& v, int k)
-                    HWY_ATTR { store_lanes<kWhole, float>(hn::MulAdd(v, lanes(q, k), lanes(p, k)), d, p, k, rest); });
+                    TW_INLINE { store_lanes<kWhole, float>(hn::MulAdd(v, lanes(q, k), lanes(p, k)), d, p, k, rest); });
         break;
       }
     }

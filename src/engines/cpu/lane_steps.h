@@ -20,14 +20,14 @@ enum class LaneStepKind : uint8_t {
   SubtractFromOne,
   MultiplyOne,
   Square,
-  Call,  // of a function, the value in hand being its first argument or, where `first` says so, not
+  Call,  // of a function on lanes, second and third; those that are not named are the value in hand
   Store,
   StoreHalf,
   StoreBfloat16,
-  Stream,  // past the caches; flush_streams() when done
+  Stream,  // past the caches, and fetches the second and third lanes; flush_streams() when done
   StreamHalf,
   StreamBfloat16,
-  Fetch,         // lanes that are wanted soon: of their cache lines every so-manieth from the first on
+  Fetch,         // lanes that are wanted soon
   Sum,           // into totals[total]
   SumSquares,    // of value * value
   SumProducts,   // of value * lanes
@@ -44,7 +44,6 @@ struct LaneStep {
   };
   Lanes lanes, second, third;
   int total = -1;
-  int first = 0, every = 1;  // cache lines to fetch
   LaneOps<float>::Pointwise function = nullptr;
   const PwParams* params = nullptr;
 };

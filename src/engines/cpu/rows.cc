@@ -61,6 +61,7 @@ struct Once {
 constexpr int64_t kTaskElements = 16 * 1024;  // work worth handing to another thread
 constexpr int64_t kManyTasks = 64;
 constexpr int64_t kKeptBytes = 128 * 1024;  // of a row's values: half of a usual second-level cache
+constexpr int64_t kAhead = 2048;            // bytes that a map fetches before it reads them
 constexpr int64_t kLongLanes = 4096;        // lanes of a block whose values need no buffers
 constexpr int64_t kJoined = 1024;           // results of side reductions that a task joins
 constexpr int64_t kFloatRows = 64;          // whose sums lane by lane are in float before they are joined in double
@@ -253,7 +254,7 @@ class Rows : public Kernel {
       }
       outer_lane_ = outer_lane_of(block);
       outer_n_ = k_.lane_.inner ? 1 : std::min<int64_t>(k_.space_.lane_step, k_.lane_.extent - outer_lane_);
-      located_ = k_.fetched_.empty() || block + 1 == k_.outer_blocks_ ? -1 : block + 1;
+      located_ = k_.fetched_.empty() || k_.depth_ == 0 || block + 1 == k_.outer_blocks_ ? -1 : block + 1;
       if (located_ >= 0) locate(located_, next_, next_offset_);
     }
 
@@ -309,7 +310,7 @@ class Rows : public Kernel {
         if (k_.steps_[size_t(p)]) run_steps(p);
         else run_ops(ops, frame_);
         fold(p);
-        if (located_ >= 0 && !k_.steps_[size_t(p)]) fetch_next(p);
+        if (located_ >= 0 && k_.depth_ > 0 && !k_.steps_[size_t(p)]) fetch_next(p);
         if (k_.lane_.inner) {
           lane += k_.space_.lane_step;
           for (size_t a = 0; a < accesses; ++a) offset_[a] += k_.space_.lane_step * k_.space_.advance[a];
@@ -405,10 +406,12 @@ class Rows : public Kernel {
         k_.steps_[size_t(p)].run(frame_, {totals, sums, ahead, local_});
       }
     }
-    // The same place of the next block; of this one where there is no next.
+    // The same place of the next block; of this one where there is no next. A map runs on.
     const char* ahead_of(const std::pair<int, int>& fetched) const {
       const auto [access, size] = fetched;
-      const int64_t at = located_ < 0 ? 0 : next_offset_[access] - outer_offset_[access];
+      const int64_t at = k_.depth_ == 0 ? kAhead / size
+                         : located_ < 0 ? 0
+                                        : next_offset_[access] - outer_offset_[access];
       return static_cast<const char*>(frame_.memory[access]) + (offset_[access] + at) * size;
     }
 
@@ -653,7 +656,7 @@ class Rows : public Kernel {
     for (BlockOp<T>& op : inner_.back())
       if (op.op == PwOp::Store && lane_.stride[size_t(op.access)] == 1 && bytes_of(op.access) >= streamed_bytes())
         streams_ = op.stream = true;
-    if (depth_ == 0 || !lane_.inner || chunks_ > 1) return;
+    if (!lane_.inner || (depth_ > 0 && chunks_ > 1)) return;
     for (const BlockOp<T>& op : inner_[0])
       if (op.op == PwOp::Load && lane_.stride[size_t(op.access)] == 1 && bytes_of(op.access) >= streamed_bytes() / 8)
         fetched_.push_back({op.access, element_bits(op.type) / 8});
@@ -715,8 +718,10 @@ class Rows : public Kernel {
         else
           what.sums.push_back({s.arg, s.factor, s.access}), taken.push_back(&s.in_steps), taken.push_back(&s.in_float);
       }
-      for (const auto& [access, size] : fetched_) what.fetched.push_back(size);
-      what.fetch_first = p, what.fetch_every = depth_ + 1;
+      // The last pass fetches the first of them, so that memory reads while it writes, and each pass before it one
+      // more.
+      for (size_t k = 0; k < fetched_.size(); ++k)
+        if (p == std::max(0, depth_ - int(k))) what.fetched.push_back({int(k), fetched_[k].second});
       if (!steps_[size_t(p)].make(inner_[size_t(p)], what)) return false;
       for (bool* flag : taken) *flag = true;
       return true;
