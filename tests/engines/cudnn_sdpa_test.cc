@@ -31,7 +31,7 @@ constexpr int64_t kLength = 200;
 struct Problem {
   std::string name;
   AttentionCase c;
-  bool backward = false, heads_inside = false, deterministic = false;
+  bool backward = false, heads_inside = false, deterministic = false, wide = false;
   int listed = 0, fallback = 0;  // configs of cuDNN 9.19 for an H200, as NVIDIA's front end gets them
 
   ir::Graph graph() const {
@@ -70,6 +70,7 @@ class Table {
       for (bool backward : {false, true})
         if (directions & (backward ? kBackward : kForward)) {
           Problem p{name + (wide ? "_d128" : "_d64") + (backward ? "_backward" : ""), plain_case(wide), backward};
+          p.wide = wide;
           edit(p);
           expect_counts(p, wide);
           list.push_back(p);
@@ -145,6 +146,19 @@ std::vector<Problem> dropout_problems() {
     p.c.dropout = 0.5, p.c.dump = p.c.padding = true, p.c.bias = {1, p.c.hq, p.c.sq, p.c.skv}, p.c.right = 0;
   });
   return t.list;
+}
+
+// On a GPU most kernels are compiled first, which takes long: of the wide problems a few.
+std::vector<Problem> gpu_problems(std::vector<Problem> list) {
+  const auto left_out = [](const Problem& p) {
+    if (!p.wide) return false;
+    for (const char* name : {"full_d", "causal_d", "window_bottom_right_d", "padding_causal_d", "dbias_d",
+                             "deterministic_causal_d", "sink_stats_causal_d", "heads_inside_d", "dropout_d"})
+      if (p.name.rfind(name, 0) == 0) return false;
+    return true;
+  };
+  list.erase(std::remove_if(list.begin(), list.end(), left_out), list.end());
+  return list;
 }
 
 std::string problem_name(const ::testing::TestParamInfo<Problem>& info) { return info.param.name; }
@@ -679,7 +693,7 @@ TEST_F(CudnnSdpaPlansGpu, ScoreMods) {
 // What cuDNN takes it computes.
 TEST_F(CudnnSdpaPlansGpu, RandomProblems) {
   int taken = 0;
-  for (uint64_t seed : testing::seeds(1, 60)) {
+  for (uint64_t seed : testing::seeds(1, 40)) {
     testing::Random random(seed);
     const Problem p = random_problem(random, seed % 2 == 0);
     SCOPED_TRACE(fmt::format("seed {}: {}{}", seed, p.c.text(), p.backward ? " backward" : ""));
@@ -721,7 +735,7 @@ TEST_P(CudnnSdpaGpu, EveryPlanIsRight) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Problems, CudnnSdpaGpu, ::testing::ValuesIn(problems()), problem_name);
+INSTANTIATE_TEST_SUITE_P(Problems, CudnnSdpaGpu, ::testing::ValuesIn(gpu_problems(problems())), problem_name);
 
 // cuDNN draws numbers of its own, so each plan's mask is read back, and the reference given it as a dropout mask.
 class CudnnSdpaDropoutGpu : public CudnnSdpaPlansGpu, public ::testing::WithParamInterface<Problem> {
@@ -768,7 +782,8 @@ TEST_P(CudnnSdpaDropoutGpu, EveryPlanIsRightForItsMask) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Dropout, CudnnSdpaDropoutGpu, ::testing::ValuesIn(dropout_problems()), problem_name);
+INSTANTIATE_TEST_SUITE_P(Dropout, CudnnSdpaDropoutGpu, ::testing::ValuesIn(gpu_problems(dropout_problems())),
+                         problem_name);
 
 }  // namespace
 }  // namespace tilewright
