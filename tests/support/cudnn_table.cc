@@ -451,6 +451,12 @@ void batch_norms(Table& t) {
     const Id mean = channels(b, 32), variance = channels(b, 32);
     outputs(b, b.node("batchnorm", {x, scale, bias, b.scalar(1e-3f, 4), mean, variance, b.scalar(0.1f, 4)}), FP16);
   });
+  t.add("batchnorm/one_spatial_dim", [&](IrBuilder& b) {
+    const Id x = b.input({4, 32, 64}, FP16, nhwc({4, 32, 64})), scale = b.input({1, 32, 1}), bias = b.input({1, 32, 1});
+    const auto out = b.node("batchnorm", {x, scale, bias, b.scalar(1e-3f)});
+    b.output(out[1]), b.output(out[2]);
+    b.output(b.pw(P::RELU_FWD, {out[0]}), FP16, nhwc({4, 32, 64}));
+  });
   t.add("batchnorm/no_running", [&](IrBuilder& b) {
     outputs(b, b.node("batchnorm", {image(b, dim), channels(b, 32), channels(b, 32), b.scalar(1e-3f, 4)}), FP16);
   });

@@ -151,10 +151,27 @@ void fold_batches(Lowering& l, const std::vector<NodeId>& nodes) {
   for (const auto& [t, v] : views) l.set_view(t, v);
 }
 
+// Engines of batchnorm take two spatial dims or three.
+void widen_batchnorm(Lowering& l, const std::vector<NodeId>& nodes) {
+  const auto is_norm = [&](NodeId id) { return std::string_view(l.node(id).op->name).substr(0, 9) == "batchnorm"; };
+  if (std::none_of(nodes.begin(), nodes.end(), is_norm)) return;
+  const std::set<TensorId> tensors =
+      tensors_of(l, nodes, {"pointwise", "batchnorm", "batchnorm_inference", "batchnorm_backward"});
+  for (TensorId t : tensors)
+    if (l.view(t).dim.size() != 3 && volume(l.view(t).dim) != 1) return;
+  for (TensorId t : tensors) {
+    View v = Lowering::widened(l.view(t), 3);
+    v.dim.push_back(1);
+    v.stride.push_back(v.stride[2]);
+    l.set_view(t, v);
+  }
+}
+
 }  // namespace
 
 void arrange(Lowering& l, const std::vector<NodeId>& nodes) {
   arrange_loops(l, nodes);
+  widen_batchnorm(l, nodes);
   fold_batches(l, nodes);
 }
 
