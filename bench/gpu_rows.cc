@@ -81,7 +81,7 @@ GpuRow matmul_row(const std::string& family, const Matmul& s) {
     part.m = std::min<int64_t>(s.m, 4), part.n = std::min<int64_t>(s.n, 8);
     if (part.epilogue == Epilogue::GeluAmax) part.epilogue = Epilogue::Gelu;
     std::vector<Sample> list;
-    const auto rows = places(seed, s.m, part.m, 8), columns = places(seed, s.n, part.n, 8);
+    const auto rows = places(seed, s.m, part.m, 16), columns = places(seed, s.n, part.n, 16);
     for (size_t i = 0; i < rows.size(); ++i) {
       const int64_t b = i == 0 ? 0 : i == 1 ? s.b - 1 : pick(seed, s.b);
       list.push_back(matmul_sample(s, part, b, rows[i], columns[i]));
@@ -282,7 +282,7 @@ Attention of_queries(const Attention& s, int64_t first, int64_t rows) {
 std::vector<Sample> attention_samples(const Attention& s, uint64_t seed, bool backward) {
   const int64_t rows = std::min<int64_t>(s.sq, 4), keys = std::min<int64_t>(s.skv, 4);
   std::vector<Sample> list;
-  const int count = backward ? 3 : 5;
+  const int count = backward ? 3 : 8;
   const auto heads = places(seed, s.b * s.hq, 1, count), queries = places(seed, s.sq, rows, count);
   for (size_t i = 0; i < heads.size(); ++i) {
     const int64_t b = heads[i] / s.hq, h = heads[i] % s.hq;

@@ -191,6 +191,10 @@ def measure(torch, sets, function, captured):
     return event_ms(torch, graph.replay, batch, SAMPLES)
 
 
+def first_line(error):
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def host_ms(torch):
     """What a call of the smallest matmul costs the host."""
     x, y = (torch.randn(1, 64, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -221,9 +225,12 @@ def row_ms(torch, family, size, compiled):
         sets.append(make_inputs())
     best, how = measure(torch, sets, function, captured), "eager"
     if compiled and fused:
-        again = measure(torch, sets, torch.compile(function, dynamic=False), captured)
-        if again < best:
-            best, how = again, "compiled"
+        try:
+            again = measure(torch, sets, torch.compile(function, dynamic=False), captured)
+            if again < best:
+                best, how = again, "compiled"
+        except Exception as e:  # no compiler here, say
+            print(f"  not compiled: {first_line(e)}", end="", file=sys.stderr)
     return best, how
 
 
@@ -248,7 +255,7 @@ def main():
             rows.append({"row": name, "ms": ms, "how": how})
             print(f"  {ms:.4f} ms", file=sys.stderr)
         except Exception as e:  # one row that does not run leaves the others
-            print(f"  left out: {str(e).splitlines()[0] if str(e) else type(e).__name__}", file=sys.stderr)
+            print(f"  left out: {first_line(e)}", file=sys.stderr)
         torch.cuda.empty_cache()
     title = f"PyTorch {torch.__version__.split('+')[0]}"
     with open(options.json, "w") as f:
