@@ -103,6 +103,7 @@ class Contraction : public Kernel {
     return bytes > 0 ? bytes + kAlignment : 0;
   }
 
+  double memory_share() const override { return 0.8; }
   double speed() const override {
     if (kPairs) return 1.5;
     if (sizeof(T) == 8) return 0.4;
@@ -484,6 +485,7 @@ class Parts : public Kernel {
     for (const auto& p : parts_) p->run(memory, scratch);
   }
   double speed() const override { return parts_[0]->speed(); }
+  double memory_share() const override { return parts_[0]->memory_share(); }
   std::string describe() const override {
     return fmt::format("{} parts by position between the strides, the first: {}", parts_.size(), parts_[0]->describe());
   }

@@ -155,6 +155,9 @@ class RowOperand {
 // What the three ops have in common: the geometry, and the operands as rows.
 template <class T>
 class Direct : public Kernel {
+ public:
+  double memory_share() const override { return 0.8; }
+
  protected:
   Direct(const ops::Convolution& conv, bool dgrad, bool by_channels)
       : conv_(conv), dgrad_(dgrad), by_channels_(by_channels), loops_(direct_loops<T>()) {

@@ -91,9 +91,8 @@ double estimate_ms(const Program& program, const Target& target) {
     // A node without a fast loop runs as its reference does, about as fast as one evaluates the whole graph that way.
     if (program.kernels[k]->slow()) ms += 0.003 + flops / 2e6 + bytes / 1e6;
     else {
-      const double share = region.anchor == Anchor::Contraction ? 0.8 : 0.5;  // of the memory's rate, as measured
       const double arithmetic = flops / peak.flops_per_ms / program.kernels[k]->speed();
-      ms += 0.003 + std::max(bytes / peak.bytes_per_ms / share, arithmetic);
+      ms += 0.003 + std::max(bytes / peak.bytes_per_ms / program.kernels[k]->memory_share(), arithmetic);
     }
   }
   return ms;

@@ -15,6 +15,8 @@ class Kernel {
   virtual void run(const Memory&, char* scratch) const = 0;
   // Its arithmetic, as a share of the machine's peak in FLOAT: as measured, to rank plans.
   virtual double speed() const { return 0.5; }
+  // The share of the memory's rate that it reaches, the same way.
+  virtual double memory_share() const { return 0.5; }
   virtual std::string describe() const = 0;    // how it runs, in a line
   virtual bool slow() const { return false; }  // has no fast loop
 };

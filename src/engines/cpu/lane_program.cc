@@ -91,13 +91,11 @@ class LaneProgram::Maker {
     p_.steps_.back().kind = kind;
     return p_.steps_.back();
   }
-  Lanes ahead(size_t k) {
-    const auto [which, size] = what_.fetched[k];
-    return {pointer(Where::Ahead, which, 0), size};
-  }
+  Lanes ahead(size_t k) { return {pointer(Where::Ahead, int(k), 0), what_.fetched[k]}; }
   void fetch(size_t k) {
     LaneStep& s = step(Kind::Fetch);
     s.lanes = ahead(k);
+    s.first = what_.fetch_first, s.every = what_.fetch_every;
   }
   int pointer(Where where, int index, int size, int id = -1) {
     p_.pointers_.push_back({where, index, size, id});
@@ -285,6 +283,10 @@ bool LaneProgram::make(BlockOps<float>& ops, const What& what) {
   if (!Maker(made, ops, what).make()) return false;
   *this = std::move(made);
   return true;
+}
+
+bool LaneProgram::calls_functions() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const LaneStep& s) { return s.kind == Kind::Call; });
 }
 
 bool LaneProgram::needs_no_buffers() const {

@@ -33,6 +33,7 @@ class LaneProgram {
   explicit operator bool() const { return !steps_.empty(); }
   // No value is a block of lanes.
   bool needs_no_buffers() const;
+  bool calls_functions() const;
   int64_t local_floats() const { return int64_t(locals_) * kStepLanes; }
   // Instructions that must be blocks of lanes although they are the same number for the block.
   const std::vector<int>& spread() const { return spread_; }

@@ -102,6 +102,15 @@ class Rows : public Kernel {
     for (const Side& s : sides_) join_side(s, memory, sides);
   }
 
+  double memory_share() const override {
+    bool in_registers = true;
+    for (int p = 0; p <= depth_; ++p) {
+      const LaneProgram& steps = steps_[size_t(p)];
+      in_registers = in_registers && (idle_[size_t(p)] || (steps && !steps.calls_functions()));
+    }
+    return in_registers ? 0.85 : 0.5;
+  }
+
   std::string describe() const override {
     std::string s =
         fmt::format("{} outer block{} x {} step{} of {} lanes", outer_blocks_, outer_blocks_ == 1 ? "" : "s",
@@ -718,10 +727,11 @@ class Rows : public Kernel {
         else
           what.sums.push_back({s.arg, s.factor, s.access}), taken.push_back(&s.in_steps), taken.push_back(&s.in_float);
       }
-      // The last pass fetches the first of them, so that memory reads while it writes, and each pass before it one
-      // more.
-      for (size_t k = 0; k < fetched_.size(); ++k)
-        if (p == std::max(0, depth_ - int(k))) what.fetched.push_back({int(k), fetched_[k].second});
+      // The last pass writes; those before it fetch the next row, each some of its cache lines.
+      if (depth_ == 0 || p < depth_) {
+        for (const auto& [access, size] : fetched_) what.fetched.push_back(size);
+        what.fetch_first = p, what.fetch_every = std::max(1, depth_);
+      }
       if (!steps_[size_t(p)].make(inner_[size_t(p)], what)) return false;
       for (bool* flag : taken) *flag = true;
       return true;
