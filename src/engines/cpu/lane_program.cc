@@ -91,11 +91,13 @@ class LaneProgram::Maker {
     p_.steps_.back().kind = kind;
     return p_.steps_.back();
   }
-  Lanes ahead(size_t k) { return {pointer(Where::Ahead, int(k), 0), what_.fetched[k]}; }
+  Lanes ahead(size_t k) {
+    const auto [which, size] = what_.fetched[k];
+    return {pointer(Where::Ahead, which, 0), size};
+  }
   void fetch(size_t k) {
     LaneStep& s = step(Kind::Fetch);
     s.lanes = ahead(k);
-    s.first = what_.fetch_first, s.every = what_.fetch_every;
   }
   int pointer(Where where, int index, int size, int id = -1) {
     p_.pointers_.push_back({where, index, size, id});

@@ -727,11 +727,10 @@ class Rows : public Kernel {
         else
           what.sums.push_back({s.arg, s.factor, s.access}), taken.push_back(&s.in_steps), taken.push_back(&s.in_float);
       }
-      // The last pass writes; those before it fetch the next row, each some of its cache lines.
-      if (depth_ == 0 || p < depth_) {
-        for (const auto& [access, size] : fetched_) what.fetched.push_back(size);
-        what.fetch_first = p, what.fetch_every = std::max(1, depth_);
-      }
+      // The last pass fetches the first of them, so that memory reads while it writes, and each pass before it one
+      // more.
+      for (size_t k = 0; k < fetched_.size(); ++k)
+        if (p == std::max(0, depth_ - int(k))) what.fetched.push_back({int(k), fetched_[k].second});
       if (!steps_[size_t(p)].make(inner_[size_t(p)], what)) return false;
       for (bool* flag : taken) *flag = true;
       return true;
