@@ -178,7 +178,7 @@ std::string table_line(const GpuOutcome& o, const std::vector<Peer>& peers, bool
                                : fmt::format(" {:>10} {:>5}", human_ms(v->row.ms), human_ratio(v->ratio));
   }
   line += "  ";
-  if (!o.error.empty()) return line + "WRONG: " + o.error;
+  if (!o.error.empty()) return line + (o.wrong > 0 ? "WRONG: " : "ERROR: ") + o.error;
   if (o.plan.empty()) return line + o.note;
   line += check_only ? "right" : o.target == 0 ? "info" : o.ok() ? "ok" : "SHORT";
   if (!check_only) line += ", " + o.plan + (o.plan == o.plan0 ? "" : fmt::format(" (first {})", o.plan0));

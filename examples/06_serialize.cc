@@ -7,7 +7,7 @@ int serialize(Tour& tour) {
   const int64_t b = tour.quick ? 2 : 8, m = tour.quick ? 48 : 256, k = tour.quick ? 64 : 512, n = m;
   tour.begin(6, "Serialize, reload, execute by uid",
              "matmul (" + std::to_string(b) + ", " + std::to_string(m) + ", " + std::to_string(k) + ") x (" +
-                 std::to_string(b) + ", " + std::to_string(k) + ", " + std::to_string(n) + "), FLOAT");
+                 std::to_string(b) + ", " + std::to_string(k) + ", " + std::to_string(n) + "), BFLOAT16");
   enum Uid : int64_t { kA = 100, kB, kC };
   const auto since = [](std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -15,7 +15,7 @@ int serialize(Tour& tour) {
 
   auto start = std::chrono::steady_clock::now();
   fe::Graph graph;
-  graph.set_io_data_type(tw::DataType_t::FLOAT).set_compute_data_type(tw::DataType_t::FLOAT);
+  graph.set_io_data_type(tw::DataType_t::BFLOAT16).set_compute_data_type(tw::DataType_t::FLOAT);
   auto A = graph.tensor(fe::Tensor_attributes().set_name("A").set_uid(kA).set_dim({b, m, k}).set_stride({m * k, k, 1}));
   auto B = graph.tensor(fe::Tensor_attributes().set_name("B").set_uid(kB).set_dim({b, k, n}).set_stride({k * n, n, 1}));
   auto C = graph.matmul(A, B, fe::Matmul_attributes().set_name("matmul"));
@@ -33,7 +33,8 @@ int serialize(Tour& tour) {
   std::cout << "   file     " << bytes.size() << " bytes; planned in " << time_text(cold) << " (cold), loaded in "
             << time_text(warm) << " (warm)" << std::endl;
 
-  auto a_data = random<float>(b * m * k, 1), b_data = random<float>(b * k * n, 2), c_data = unwritten<float>(b * m * n);
+  auto a_data = random<tw::bfloat16>(b * m * k, 1), b_data = random<tw::bfloat16>(b * k * n, 2);
+  auto c_data = unwritten<tw::bfloat16>(b * m * n);
   Data data(tour.device);
   data.bind(A, a_data), data.bind(B, b_data), data.bind(C, c_data);
   EXAMPLE_OK(data.upload());

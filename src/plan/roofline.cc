@@ -62,16 +62,23 @@ Result<double> median_ms(const Queue& queue, const DeviceTimer::Run& run, int64_
   return middle(ms);
 }
 
+// How far apart source and destination lie decides a third of the rate, as memory is spread over its channels: the best
+// of a few distances.
 Result<double> gpu_bytes_per_s(const Queue& queue) {
   constexpr size_t kHalf = size_t(512) << 20;
-  TW_ASSIGN_OR_RETURN(const cuda::DeviceMemory memory, cuda::DeviceMemory::allocate(queue.ordinal, 2 * kHalf));
-  const auto copy = [&](int64_t) {
-    return cuda::check(cuda::driver().memcpy_dtod_async(address(memory), address(memory) + kHalf, kHalf,
-                                                        static_cast<cuda::CUstream>(queue.stream)),
-                       "copy on the GPU");
-  };
-  TW_ASSIGN_OR_RETURN(const double ms, median_ms(queue, copy, 1));
-  return 2.0 * double(kHalf) / ms * 1e3;
+  TW_ASSIGN_OR_RETURN(const cuda::DeviceMemory memory,
+                      cuda::DeviceMemory::allocate(queue.ordinal, 2 * kHalf + (1 << 20)));
+  double least_ms = 0;
+  for (const size_t gap : {size_t(0), size_t(8) << 10, size_t(72) << 10}) {
+    const auto copy = [&](int64_t) {
+      return cuda::check(cuda::driver().memcpy_dtod_async(address(memory), address(memory) + kHalf + gap, kHalf,
+                                                          static_cast<cuda::CUstream>(queue.stream)),
+                         "copy on the GPU");
+    };
+    TW_ASSIGN_OR_RETURN(const double ms, median_ms(queue, copy, 1));
+    least_ms = least_ms == 0 ? ms : std::min(least_ms, ms);
+  }
+  return 2.0 * double(kHalf) / least_ms * 1e3;
 }
 
 // Numbers about normal, the same for every few thousand elements: what a GPU draws, and how fast it may run, depends on
