@@ -371,8 +371,11 @@ TEST(CudnnEngine, ANodeThatIsRefusedIsDecomposed) {
   RecordingCudnn recorder;
   recorder.finalize_fails = Kind::OPERATION_NORM_FORWARD;
   IrBuilder b;
-  const auto x = b.input({4, 16, 1, 1}), scale = b.input({1, 16, 1, 1}), epsilon = b.scalar(1e-5f, 4);
-  b.output(b.op("rmsnorm", {x, scale, ir::kNone, epsilon}, {{"forward_phase", std::string("INFERENCE")}}));
+  const Dims channels = {1, 16, 1, 1};
+  const auto x = b.input({4, 16, 2, 2}, DataType_t::FLOAT, channels_last_strides({4, 16, 2, 2}));
+  const auto scale = b.input(channels), bias = b.input(channels), epsilon = b.scalar(1e-5f, 4);
+  for (ir::TensorId y : b.node("batchnorm", {x, scale, bias, epsilon}))
+    if (y != ir::kNone) b.output(y);
   const Target target = h200();
   const Verdict v = cudnn_engine().propose(b.graph, target);
   ASSERT_TRUE(v.proposal) << v.reasons[0].text;

@@ -112,9 +112,12 @@ void pointwise(Table& t) {
   t.add("pointwise/boolean_input", CudnnAnswer::Refused, [&](IrBuilder& b) {
     b.output(b.pw(P::MUL, {b.input({4, 64, 64}, FP16), b.input({4, 64, 64}, BOOL)}), FP16);
   });
-  t.add("pointwise/nchw", [&](IrBuilder& b) {
+  t.add("pointwise/nchw", CudnnAnswer::Refused, [&](IrBuilder& b) {
     const Id x = b.input(dim, FP16), y = b.input({1, 32, 1, 1}, FP16);
     b.output(b.pw(P::RELU_FWD, {b.pw(P::ADD, {x, y})}), FP16);
+  });
+  t.add("pointwise/rows", [&](IrBuilder& b) {
+    b.output(b.pw(P::ADD, {b.input({4, 8, 16, 32}, FP16), b.input({1, 1, 1, 32}, FP16)}), FP16);
   });
   t.add("pointwise/rank_5", CudnnAnswer::None, [&](IrBuilder& b) {
     const Id x = b.input({2, 3, 4, 5, 16}, FP16), y = b.input({1, 3, 1, 5, 1}, FP16);
@@ -141,7 +144,7 @@ void reductions(Table& t) {
     });
   }
   t.add("reduction/rows", [](IrBuilder& b) { b.output(b.reduce(R::ADD, b.input({16, 32, 64}), {16, 32, 1})); });
-  t.add("reduction/softmax_shape", [](IrBuilder& b) {
+  t.add("reduction/softmax_shape", CudnnAnswer::Refused, [](IrBuilder& b) {
     const Id x = b.input({4, 8, 32, 64}, FP16);
     b.output(b.reduce(R::ADD, b.pw(P::EXP, {x}), {4, 8, 32, 1}));
   });
@@ -169,7 +172,7 @@ void reductions(Table& t) {
     b.output(b.reduce(R::AMAX, x, {1, 1, 1, 1}), FP32);
     b.output(b.pw(P::MUL, {x, scale}), E4M3, nhwc({16, 16, 16, 16}));
   });
-  t.add("reduction/deterministic", [](IrBuilder& b) {
+  t.add("reduction/deterministic", CudnnAnswer::None, [](IrBuilder& b) {
     const Id y = b.op("reduction", {b.input({16, 32, 64})}, {{"mode", std::string("ADD")}, {"is_deterministic", true}},
                       {16, 32, 1});
     b.output(y);
@@ -241,7 +244,7 @@ void matmuls(Table& t) {
     const Id c = b.op("matmul", {b.input(a_dim, FP16), b.input(b_dim, FP16)});
     b.output(b.reduce(R::ADD, c, {16, 32, 1}));
   });
-  t.add("matmul/overrides", [&](IrBuilder& b) {
+  t.add("matmul/overrides", CudnnAnswer::Refused, [&](IrBuilder& b) {
     const Id m = b.input({16, 1, 1}, I32), n = b.input({16, 1, 1}, I32), k = b.input({16, 1, 1}, I32);
     b.output(b.op("matmul", {b.input(a_dim, FP16), b.input(b_dim, FP16), m, n, k}), FP16);
   });

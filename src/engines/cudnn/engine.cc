@@ -30,9 +30,13 @@ bool drops(const ir::Graph& g) {
 }
 
 // FLOAT operands that tensor cores multiply are rounded to 10 bits of fraction.
-bool may_use_tf32(const ir::Graph& g, const std::vector<NumericalNote_t>& notes) {
-  const auto has = [&](NumericalNote_t n) { return std::find(notes.begin(), notes.end(), n) != notes.end(); };
-  if (!has(NumericalNote_t::TENSOR_CORE) && !has(NumericalNote_t::DOWN_CONVERT_INPUTS)) return false;
+// What cuBLASLt does it does not say.
+bool may_use_tf32(const ir::Graph& g, const Listed& l) {
+  const auto has = [](const auto& notes, auto n) { return std::find(notes.begin(), notes.end(), n) != notes.end(); };
+  if (!has(l.numerical_notes, NumericalNote_t::TENSOR_CORE) &&
+      !has(l.numerical_notes, NumericalNote_t::DOWN_CONVERT_INPUTS) &&
+      !has(l.behavior_notes, BehaviorNote_t::CUBLASLT_DEPENDENCY))
+    return false;
   return std::any_of(g.nodes.begin(), g.nodes.end(), [&](const ir::Node& n) {
     return fuse::is_contraction(n) && g.tensor(n.in[0]).type == DataType_t::FLOAT;
   });
@@ -124,7 +128,7 @@ class CudnnProposal : public Proposal {
     c.modes = {mode};
     c.behavior_notes = l.behavior_notes;
     c.numerical_notes = l.numerical_notes;
-    if (may_use_tf32(prepared_.graph, l.numerical_notes)) c.notes.push_back("tf32 inside");
+    if (may_use_tf32(prepared_.graph, l)) c.notes.push_back("tf32 inside");
     if (drops(prepared_.graph)) c.notes.push_back("draws cuDNN's own random numbers");
     std::vector<std::string> ops;
     for (const ir::Node& n : prepared_.graph.nodes) ops.push_back(n.op->name);

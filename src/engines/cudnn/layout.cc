@@ -85,6 +85,18 @@ std::optional<std::map<TensorId, View>> in_few_dims(const Lowering& l, const std
   return views;
 }
 
+// Of three dims, the engine of pointwise nodes reads wrong elements of an operand in memory that repeats along the
+// first (seen with cuDNN 9.19 on an H200). kNone: there is none such.
+TensorId repeats_along_first(const Lowering& l, const std::map<TensorId, View>& views, TensorId largest) {
+  const View& whole = views.at(largest);
+  for (const auto& [t, v] : views) {
+    const ir::Role role = l.graph().tensor(t).role;
+    if (role == ir::Role::Scalar || role == ir::Role::Constant || whole.dim.size() != 3) continue;
+    if (v.dim[0] == 1 && whole.dim[0] > 1) return t;
+  }
+  return ir::kNone;
+}
+
 // Engines without a product take three dims of any strides where nothing is reduced, and else four or more that lie
 // channels last and packed.
 void arrange_loops(Lowering& l, const std::vector<NodeId>& nodes) {
@@ -95,11 +107,21 @@ void arrange_loops(Lowering& l, const std::vector<NodeId>& nodes) {
   const TensorId largest = *std::max_element(tensors.begin(), tensors.end(), [&](TensorId a, TensorId b) {
     return volume(l.view(a).dim) < volume(l.view(b).dim);
   });
+  std::map<TensorId, View> given;
+  for (TensorId t : tensors) given[t] = l.view(t);
   const View& v = l.view(largest);
-  if (v.dim.size() < 4 ? !reduces : channels_last(v)) return;
+  const bool wrong = !reduces && repeats_along_first(l, given, largest) != ir::kNone;
+  if (!wrong && (v.dim.size() < 4 ? !reduces : channels_last(v))) return;
   auto views = in_few_dims(l, tensors, largest);
-  if (!views) return;
+  if (!views && !wrong) return;
+  if (!views) views = given;
   const bool few = !reduces && (*views)[largest].dim.size() <= 3;
+  if (const TensorId t = few ? repeats_along_first(l, *views, largest) : ir::kNone; t != ir::kNone)
+    return l.refuse(Why::Stride,
+                    fmt::format("tensor \"{}\" repeats along the first of three dims, where cuDNN's pointwise engine "
+                                "reads wrong elements",
+                                l.graph().tensor(t).name),
+                    t);
   for (auto& [t, view] : *views) {
     if (!few) {
       for (Dims* list : {&view.dim, &view.stride}) {

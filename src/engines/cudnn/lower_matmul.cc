@@ -5,6 +5,10 @@ namespace tilewright::cudnn {
 void lower_matmul(Lowering& l, ir::NodeId id) {
   enum { kA, kB, kM, kN, kK };
   const ir::Node& n = l.node(id);
+  for (size_t port : {kM, kN, kK})  // its engines take them inside attention, and leave them unread elsewhere
+    if (port < n.in.size() && n.in[port] != ir::kNone)
+      return l.refuse(Why::Feature, fmt::format("node \"{}\": cuDNN does not heed {} \"{}\" outside attention", n.name,
+                                                n.op->inputs[port].name, l.graph().tensor(n.in[port]).name));
   Descriptor matmul(Kind::MATMUL);
   matmul.type(Attr::MATMUL_COMP_TYPE, n.compute);
   if (const double padding = n.attr<double>("padding_value"); padding != 0)
@@ -14,14 +18,6 @@ void lower_matmul(Lowering& l, ir::NodeId id) {
       .descriptor(Attr::OPERATION_MATMUL_BDESC, l.in(id, kB))
       .descriptor(Attr::OPERATION_MATMUL_CDESC, l.out(id, 0))
       .descriptor(Attr::OPERATION_MATMUL_DESC, l.keep(std::move(matmul)));
-  static constexpr struct {
-    size_t port;
-    Attr attribute;
-  } kOverrides[] = {{kM, Attr::OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC},
-                    {kN, Attr::OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC},
-                    {kK, Attr::OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC}};
-  for (const auto& o : kOverrides)
-    if (const RawDescriptor size = l.in(id, o.port)) op.descriptor(o.attribute, size);
   l.operation(std::move(op));
 }
 

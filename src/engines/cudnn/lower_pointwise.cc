@@ -20,6 +20,13 @@ void lower_pointwise(Lowering& l, ir::NodeId id) {
                 arity > 2 ? l.in(id, 2) : nullptr);
 }
 
+// Whether no product or norm makes or takes what is reduced, and the elements of a sum lie side by side.
+bool is_loop_over_rows(const Lowering& l, const View& from, const View& to) {
+  for (ir::NodeId other : l.nodes())
+    if (const std::string_view op = l.node(other).op->name; op != "pointwise" && op != "reduction") return false;
+  return from.dim[1] > 1 && to.dim[1] == 1 && volume(to.dim) > 1;
+}
+
 void lower_reduction(Lowering& l, ir::NodeId id) {
   using P = PointwiseMode_t;
   using R = ReductionMode_t;
@@ -27,6 +34,10 @@ void lower_reduction(Lowering& l, ir::NodeId id) {
   const R mode = n.attr_enum("mode", R::NOT_SET);
   const DataType_t c = n.compute;
   const View from = l.view(n.in[0]), to = l.view(n.out[0]);
+  // cuDNN 9.19's engine was seen to give wrong sums of rows that are HALF, or changed before they are added.
+  if (is_loop_over_rows(l, from, to) &&
+      (!l.memory(n.in[0]) || l.graph().tensor(n.in[0]).type != DataType_t::FLOAT || mode == R::AVG || mode == R::NORM1))
+    return l.refuse(Why::Fusion, fmt::format("node \"{}\": of rows, cuDNN reduces FLOAT as it lies in memory", n.name));
   const RawDescriptor x = l.in(id, 0), y = l.out(id, 0);
   const auto sum_of = [&](P change, RawDescriptor operand) {
     const RawDescriptor changed = l.scratch(c, from.dim, from.stride);

@@ -76,6 +76,7 @@ View Lowering::widened(const View& v, size_t rank) {
 
 Lowered Lowering::run() {
   arrange(*this, nodes_);
+  if (!ok()) return std::move(lowered_);
   place_moved(*this, nodes_);
   for (NodeId id : nodes_) {
     current_ = id;
