@@ -1,5 +1,6 @@
 // tilewright check: every plan against the exact reference, on several fills.
 #include <iostream>
+#include <map>
 
 #include "session.h"
 #include "table.h"
@@ -39,11 +40,14 @@ int check_graph(const std::string& path, const ChosenDevice& device, const Check
     for (int s = 0; s < options.seeds; ++s) {
       const uint64_t seed = options.seed + uint64_t(s);
       // Odd seeds also take away any alignment beyond the declared one.
-      Harness harness(session.ir(), {seed, c.fill, seed % 2 == 1});
+      std::map<const ir::Graph*, std::unique_ptr<Harness>> harnesses;  // by what judges
       for (size_t p = 0; p < plans.size(); ++p) {
         if (!problems[p].empty()) continue;
         ++runs;
-        problems[p] = check_once(session, harness, plans[p].index);
+        const ir::Graph& judge = session.judge(plans[p].index);
+        auto& harness = harnesses[&judge];
+        if (!harness) harness = std::make_unique<Harness>(judge, HarnessOptions{seed, c.fill, seed % 2 == 1});
+        problems[p] = check_once(session, *harness, plans[p].index);
         if (!problems[p].empty())
           repros[p] = fmt::format("tilewright check {} --device {} --plan {} --fill {} --seed {} --seeds 1", path,
                                   options.device, plans[p].index, c.name, seed);

@@ -69,7 +69,7 @@ int run(const RunOptions& options) {
   for (const PlanInfo& p : session.plans())
     if (p.index == index) plan = p;
 
-  Harness harness(graph, {options.seed, options.integers ? Fill::Integers : Fill::Random});
+  Harness harness(session.judge(index), {options.seed, options.integers ? Fill::Integers : Fill::Random});
   std::vector<std::string> notes;
   for (const Binding& b : inputs) {
     auto array = read_npy(b.file);

@@ -6,6 +6,7 @@
 #include "frontend/builder.h"
 #include "plan/device_copy.h"
 #include "plan/device_timer.h"
+#include "plan/tf32.h"
 #include "terminal.h"
 
 namespace tilewright::tool {
@@ -64,6 +65,13 @@ Status Session::run_once(Harness& harness, int64_t index) {
     if (ir_->tensors[id].bound_by_caller()) pack[ir_->tensors[id].uid] = copy.bindings()[id];
   TW_RETURN_IF_BAD(graph_.execute_plan_at_index(device_.handle(), pack, copy.workspace(), index));
   return copy.download();
+}
+
+const ir::Graph& Session::judge(int64_t index) {
+  const auto& notes = graph_.impl().plans.at(index).candidate.notes;
+  if (std::find(notes.begin(), notes.end(), kTf32Note) == notes.end()) return *ir_;
+  if (!tf32_) tf32_ = std::make_unique<const ir::Graph>(with_tf32(*ir_));
+  return *tf32_;
 }
 
 const std::string& Session::config(int64_t index) const { return graph_.impl().plans.at(index).candidate.config; }

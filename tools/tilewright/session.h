@@ -29,6 +29,8 @@ class Session {
 
   const std::string& path() const { return path_; }
   const ir::Graph& ir() const { return *ir_; }
+  // The graph that judges a plan: where the plan may round FLOAT operands to TF32, one that allows it.
+  const ir::Graph& judge(int64_t index);
   const ChosenDevice& device() const { return device_; }
   std::vector<PlanInfo> plans() const { return graph_.plans(); }
   const std::string& config(int64_t index) const;
@@ -54,6 +56,7 @@ class Session {
   const ChosenDevice& device_;
   graph::Graph graph_;
   std::shared_ptr<const ir::Graph> ir_;
+  std::unique_ptr<const ir::Graph> tf32_;  // made when first asked for
 };
 
 // Plans whose name contains the fragment; all when it is empty. Rows that offer no plan are left out.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "ir/op_def.h"
@@ -123,7 +124,7 @@ int tune(const TuneOptions& options) {
   Session session(options.graph, device);
   const std::vector<PlanInfo> selected = plans_to_tune(session, options.engine);
   if (selected.empty()) fail("no plan of \"{}\" has \"{}\" in its name", options.graph, options.engine);
-  Harness harness(session.ir(), {options.seed});
+  std::map<const ir::Graph*, std::unique_ptr<Harness>> harnesses;  // by what judges
   const auto measured = roofline(device.target(), device.queue());
   const Roofline limits = measured ? *measured : Roofline{};
   std::vector<Row> rows;
@@ -131,7 +132,9 @@ int tune(const TuneOptions& options) {
     Progress progress("tune", int64_t(selected.size()));
     for (const PlanInfo& plan : selected) {
       progress.at(int64_t(rows.size()), plan.name);
-      rows.push_back(measure(session, harness, plan, options));
+      auto& harness = harnesses[&session.judge(plan.index)];
+      if (!harness) harness = std::make_unique<Harness>(session.judge(plan.index), HarnessOptions{options.seed});
+      rows.push_back(measure(session, *harness, plan, options));
     }
   }
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {

@@ -7,6 +7,7 @@
 #include "fuse/regions.h"
 #include "ir/op_def.h"
 #include "plan/rates.h"
+#include "plan/tf32.h"
 
 namespace tilewright {
 namespace {
@@ -128,7 +129,7 @@ class CudnnProposal : public Proposal {
     c.modes = {mode};
     c.behavior_notes = l.behavior_notes;
     c.numerical_notes = l.numerical_notes;
-    if (may_use_tf32(prepared_.graph, l)) c.notes.push_back("tf32 inside");
+    if (may_use_tf32(prepared_.graph, l)) c.notes.push_back(kTf32Note);
     if (drops(prepared_.graph)) c.notes.push_back("draws cuDNN's own random numbers");
     std::vector<std::string> ops;
     for (const ir::Node& n : prepared_.graph.nodes) ops.push_back(n.op->name);
