@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "frontend/handle.h"
+#include "plan/tf32.h"
 
 namespace tilewright::bench {
 namespace {
@@ -171,7 +172,9 @@ Status Runner::list_plans() {
   std::map<std::string, int> count;
   for (int64_t i = 0; i < list_.count(); ++i) {
     const PlanRow& r = list_.at(i);
-    if (r.state != PlanState::Listed || r.candidate.last_resort) continue;
+    const auto& notes = r.candidate.notes;
+    const bool tf32 = std::find(notes.begin(), notes.end(), kTf32Note) != notes.end();
+    if (r.state != PlanState::Listed || r.candidate.last_resort || (tf32 && !row_.tf32)) continue;
     contest_.refused.erase(r.engine->name());
     if (options_.quick && ++count[r.engine->name()] > 6) continue;
     GpuPlan plan;

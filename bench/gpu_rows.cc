@@ -611,6 +611,7 @@ std::vector<GpuRow> matmul_rows(const std::function<Matmul(Matmul)>& sized) {
   add("matmul_tf32", {1, 4096, 4096, 4096, kFloat, kFloat, Epilogue::None, true});
   add("matmul_float", {1, 4096, 4096, 4096, kFloat, kFloat});
   list.back().barred = {NumericalNote_t::TENSOR_CORE};
+  list.back().tf32 = false;
   return list;
 }
 

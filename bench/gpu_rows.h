@@ -26,6 +26,7 @@ struct GpuRow {
   std::vector<NumericalNote_t> barred = {};         // plans with such a note are another row's
   std::function<GraphPtr()> inputs_from = nullptr;  // what makes inputs that only another graph's results can be
   std::vector<Plant> planted = {};
+  bool tf32 = true;  // plans that round FLOAT operands to TF32 take part; the samples allow it
 };
 
 // Every row; or each with sizes that the reference computes whole, to test the samples with.
