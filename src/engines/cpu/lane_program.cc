@@ -91,13 +91,11 @@ class LaneProgram::Maker {
     p_.steps_.back().kind = kind;
     return p_.steps_.back();
   }
-  Lanes ahead(size_t k) {
-    const auto [which, size] = what_.fetched[k];
-    return {pointer(Where::Ahead, which, 0), size};
-  }
+  Lanes ahead(size_t k) { return {pointer(Where::Ahead, int(k), 0), what_.fetched[k]}; }
   void fetch(size_t k) {
     LaneStep& s = step(Kind::Fetch);
     s.lanes = ahead(k);
+    s.fetched = what_.fetched_vectors;
   }
   int pointer(Where where, int index, int size, int id = -1) {
     p_.pointers_.push_back({where, index, size, id});
@@ -267,6 +265,7 @@ class LaneProgram::Maker {
     s.lanes = {pointer(Where::Memory, op.access, size), size};
     for (Lanes* beside : {&s.second, &s.third})
       if (op.stream && fetched_ < what_.fetched.size()) *beside = ahead(fetched_++);
+    s.fetched = what_.fetched_vectors;
   }
 
   LaneProgram& p_;

@@ -22,7 +22,8 @@ class LaneProgram {
     std::vector<bool> read;      // by instruction: read after the list, as a block of lanes
     std::vector<bool> plain;     // by access: stores of all lanes
     std::vector<Sum> totals, sums;
-    std::vector<std::pair<int, int>> fetched;  // which lanes to fetch ahead, and the size of their elements
+    std::vector<int> fetched;        // the element sizes of lanes to fetch ahead
+    uint32_t fetched_vectors = ~0u;  // of those in flight
   };
   // False: there is an operation that belongs neither before nor after the steps. Marks operations that need a buffer
   // of their own.

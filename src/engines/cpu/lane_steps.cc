@@ -110,8 +110,8 @@ HWY_INLINE void run_steps(const LaneStep* steps, int64_t count, char* const* poi
     const auto stream_each = [&](auto&& stream) TW_INLINE {
       const char *const ahead = at(s->second), *const beside = at(s->third);
       each(x, [&](V& v, int k) TW_INLINE {
-        if (ahead) __builtin_prefetch(ahead + k * kWidth * s->second.size, 0, 3);
-        if (beside) __builtin_prefetch(beside + k * kWidth * s->third.size, 0, 3);
+        if (ahead && (s->fetched >> k & 1)) __builtin_prefetch(ahead + k * kWidth * s->second.size, 0, 3);
+        if (beside && (s->fetched >> k & 1)) __builtin_prefetch(beside + k * kWidth * s->third.size, 0, 3);
         stream(v, k);
       });
     };
@@ -155,8 +155,8 @@ HWY_INLINE void run_steps(const LaneStep* steps, int64_t count, char* const* poi
                         TW_INLINE { stream_lanes<kWhole, uint16_t>(bfloat16_of_float(d, v), d16, p, k, rest); });
         break;
       case Kind::Fetch:
-        for (int64_t b = 0; b < std::min<int64_t>(rest, kInFlight) * s->lanes.size; b += 64)
-          __builtin_prefetch(p + b, 0, 3);
+        for (int k = 0; k < kVectors; ++k)
+          if (s->fetched >> k & 1) __builtin_prefetch(p + k * kWidth * s->lanes.size, 0, 3);
         break;
       case Kind::Sum: add_total([](V v, int) TW_INLINE { return v; }); break;
       case Kind::SumSquares: add_total([](V v, int) TW_INLINE { return hn::Mul(v, v); }); break;

@@ -44,6 +44,7 @@ struct LaneStep {
   };
   Lanes lanes, second, third;
   int total = -1;
+  uint32_t fetched = ~0u;  // of the vectors in flight, those whose lanes are fetched
   LaneOps<float>::Pointwise function = nullptr;
   const PwParams* params = nullptr;
 };

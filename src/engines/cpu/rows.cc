@@ -727,10 +727,10 @@ class Rows : public Kernel {
         else
           what.sums.push_back({s.arg, s.factor, s.access}), taken.push_back(&s.in_steps), taken.push_back(&s.in_float);
       }
-      // The last pass fetches the first of them, so that memory reads while it writes, and each pass before it one
-      // more.
-      for (size_t k = 0; k < fetched_.size(); ++k)
-        if (p == std::max(0, depth_ - int(k))) what.fetched.push_back({int(k), fetched_[k].second});
+      // Each pass fetches some lines of the next row; the last one, while it writes.
+      for (const auto& [access, size] : fetched_) what.fetched.push_back(size);
+      what.fetched_vectors = 0;
+      for (int k = p; k < 32; k += depth_ + 1) what.fetched_vectors |= 1u << k;
       if (!steps_[size_t(p)].make(inner_[size_t(p)], what)) return false;
       for (bool* flag : taken) *flag = true;
       return true;
