@@ -296,10 +296,7 @@ TEST_F(CudnnGpuPlans, AKernelCacheServesOtherShapes) {
     EXPECT_TRUE(taken.is_good()) << taken.err_msg;
     const double t0 = now_ms();
     EXPECT_TRUE(segment->operations->plan(*cudnn::Config::parse(config), loaded.raw()));
-    const double t1 = now_ms();
-    EXPECT_TRUE(segment->operations->plan(*cudnn::Config::parse(config), nullptr));
-    std::printf("[   times   ] built with a cache from a file in %.2f ms, with none in %.2f ms\n", t1 - t0,
-                now_ms() - t1);
+    std::printf("[   times   ] built with a cache from a file in %.2f ms\n", now_ms() - t0);
   }
   KernelCache second;
   ASSERT_TRUE(second.from_json(text).is_good());

@@ -236,9 +236,9 @@ TEST(CudnnEngine, AsksOnlyForTheModesThatAreWanted) {
   EXPECT_EQ(recorder.of_kind(Kind::ENGINEHEUR).size(), 3u);
 }
 
-TEST(CudnnEngine, WorkspaceOfWhatCompilesIsKnownWithThePlan) {
+TEST(CudnnEngine, WorkspaceMayBeKnownWithThePlanOnly) {
   RecordingCudnn recorder;
-  recorder.behavior_note = 0;  // RUNTIME_COMPILATION
+  recorder.tells_workspace = false;
   const IrBuilder b = matmul_bias_relu();
   const Verdict v = cudnn_engine().propose(b.graph, h200());
   ASSERT_TRUE(v.proposal);

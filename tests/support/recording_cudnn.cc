@@ -151,7 +151,7 @@ StatusCode get_attribute(RawDescriptor raw, Attr name, AttrType type, int64_t as
     }
     case Attr::ENGINE_NUMERICAL_NOTE: return number(0);  // TENSOR_CORE
     case Attr::ENGINE_BEHAVIOR_NOTE: return number(current->behavior_note);
-    case Attr::ENGINECFG_WORKSPACE_SIZE:
+    case Attr::ENGINECFG_WORKSPACE_SIZE: return current->tells_workspace ? number(current->plan_workspace) : kBadParam;
     case Attr::EXECUTION_PLAN_WORKSPACE_SIZE: return number(current->plan_workspace);
     case Attr::OPERATIONGRAPH_ENGINE_GLOBAL_COUNT: return number(current->engine_count);
     case Attr::EXECUTION_PLAN_JSON_REPRESENTATION: {

@@ -39,7 +39,8 @@ class RecordingCudnn {
   size_t most_operations = 100;                      // an operation graph of more is listed nothing
   std::string pages;                                 // the last error's text, where there is one
   int64_t plan_workspace = 512, engine_count = 50;
-  int behavior_note = 3;  // of every engine: SUPPORTS_CUDA_GRAPH_NATIVE_API
+  int behavior_note = 3;        // of every engine: SUPPORTS_CUDA_GRAPH_NATIVE_API
+  bool tells_workspace = true;  // of configurations, as 9.2 and later do
   std::optional<cudnn::Kind> finalize_fails;
   std::optional<cudnn::Attr> set_fails;
 

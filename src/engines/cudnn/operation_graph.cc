@@ -56,10 +56,7 @@ Result<Listed> describe(const Descriptor& engine_config) {
                       engine.get_values(Attr::ENGINE_NUMERICAL_NOTE, AttrType::NUMERICAL_NOTE, kMostNotes));
   for (int note : numerical)
     if (numerical_note(note) != NumericalNote_t::NOT_SET) l.numerical_notes.push_back(numerical_note(note));
-  // Of an engine that compiles, the question costs as much as half the compilation.
-  if (std::find(l.behavior_notes.begin(), l.behavior_notes.end(), BehaviorNote_t::RUNTIME_COMPILATION) ==
-      l.behavior_notes.end())
-    if (const auto bytes = engine_config.get_integer(Attr::ENGINECFG_WORKSPACE_SIZE)) l.workspace_bytes = *bytes;
+  if (const auto bytes = engine_config.get_integer(Attr::ENGINECFG_WORKSPACE_SIZE)) l.workspace_bytes = *bytes;
   return l;
 }
 

@@ -20,7 +20,7 @@ Result<std::shared_ptr<const Planner>> planner(const Target&);
 
 struct Listed {
   Config config;
-  int64_t workspace_bytes = 0;  // 0 too where only the plan tells
+  int64_t workspace_bytes = 0;  // 0 too where only the plan tells: before 9.2
   std::vector<BehaviorNote_t> behavior_notes;
   std::vector<NumericalNote_t> numerical_notes;
 };
