@@ -35,8 +35,12 @@ inline constexpr EnvironmentVariable kTuningDb = {
 inline constexpr EnvironmentVariable kDevice = {"TILEWRIGHT_DEVICE",
                                                 "what --device of the shell tool is when it is not given: cpu, cuda:1"};
 
-inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify,    kStrictPlans, kOnednnPath,
-                                                       kCudnnPath,  kNvrtcPath, kTuningDb,    kDevice};
+inline constexpr EnvironmentVariable kKernels = {
+    "TILEWRIGHT_KERNELS",
+    "the folder of compiled GPU kernels instead of the one in the user's cache folder; off: none"};
+
+inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify,   kStrictPlans, kOnednnPath, kCudnnPath,
+                                                       kNvrtcPath,  kTuningDb, kDevice,      kKernels};
 
 // What others set, and the search for NVIDIA's libraries goes by.
 inline constexpr EnvironmentVariable kPlacesEnvironment[] = {

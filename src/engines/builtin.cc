@@ -1,5 +1,6 @@
 // The one list of engines, in the order in which they are asked.
 #include "engines/cpu/engine.h"
+#include "engines/cuda/engine.h"
 #include "engines/cudnn/engine.h"
 #include "engines/host/engine.h"
 #include "engines/onednn/engine.h"
@@ -10,7 +11,7 @@ namespace tilewright {
 
 const std::vector<const Engine*>& all_engines() {
   static const std::vector<const Engine*> engines = {&cpu_fused_engine(), &onednn_engine(), &reference_engine(),
-                                                     &cudnn_engine(), &host_engine()};
+                                                     &cudnn_engine(),     &cuda_engine(),   &host_engine()};
   return engines;
 }
 

@@ -273,9 +273,9 @@ def test_gpu():
 
 
 def test_stand_in():
-    """The same on a driver that is a stand-in over the host's memory, without cuDNN."""
+    """The same on a driver that is a stand-in over the host's memory, which runs no kernels."""
     folder = os.path.join(stubs, "gpu")
-    env = {"LD_LIBRARY_PATH": folder, "TILEWRIGHT_CUDNN_PATH": "off"}
+    env = {"LD_LIBRARY_PATH": folder, "TILEWRIGHT_CUDNN_PATH": "off", "TILEWRIGHT_NVRTC_PATH": "off"}
     call("doctor", out=["NVIDIA stand-in"], env=env)
     on_gpu(env, "stand_in.jsonl")
     call("run", matmul, out=["device cpu:"], env={**env, "TILEWRIGHT_DEVICE": ""})  # nothing but copies to the host

@@ -14,6 +14,8 @@ struct CUevent_st;
 struct CUgraph_st;
 struct CUgraphNode_st;
 struct CUgraphExec_st;
+struct CUmod_st;
+struct CUfunc_st;
 
 namespace tilewright::cuda {
 
@@ -26,6 +28,8 @@ using CUevent = CUevent_st*;
 using CUgraph = CUgraph_st*;
 using CUgraphNode = CUgraphNode_st*;
 using CUgraphExec = CUgraphExec_st*;
+using CUmodule = CUmod_st*;
+using CUfunction = CUfunc_st*;
 using CUhostFn = void (*)(void*);
 using CUdevice_attribute = int;
 using CUpointer_attribute = int;

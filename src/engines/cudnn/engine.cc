@@ -201,6 +201,12 @@ class CudnnEngine : public Engine {
 
   Verdict propose(const ir::Graph& graph, const Target& target) const override {
     if (auto reasons = unavailable(target); !reasons.empty()) return {nullptr, reasons};
+    for (size_t t = 0; t < graph.tensors.size(); ++t)  // cuDNN's pattern matchers divide by their sizes
+      if (volume(graph.tensors[t].dim) == 0)
+        return {nullptr,
+                {{Why::Shape, -1, ir::TensorId(t),
+                  fmt::format("tensor \"{}\" {} has no elements, which cuDNN does not take", graph.tensors[t].name,
+                              to_text(graph.tensors[t].dim))}}};
     Split parts = divide(graph, target);
     if (parts.segments.empty()) return {nullptr, std::move(parts.reasons)};
     return {std::make_unique<CudnnProposal>(std::move(parts.prepared), std::move(parts.segments), target), {}};

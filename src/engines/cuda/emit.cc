@@ -1,0 +1,149 @@
+#include "engines/cuda/emit.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/numeric_types.h"
+#include "engines/cuda/launch.h"
+
+namespace tilewright::cuda {
+
+using fuse::Instr;
+using fuse::PwOp;
+
+std::string element_type(DataType_t type) {
+  switch (type) {
+    case DataType_t::FLOAT: return "f32";
+    case DataType_t::DOUBLE: return "f64";
+    case DataType_t::HALF: return "f16";
+    case DataType_t::BFLOAT16: return "bf16";
+    case DataType_t::FP8_E4M3: return "e4m3";
+    case DataType_t::FP8_E5M2: return "e5m2";
+    case DataType_t::INT8: return "s8";
+    case DataType_t::UINT8: return "uint8";
+    case DataType_t::INT32: return "s32";
+    case DataType_t::INT64: return "s64";
+    case DataType_t::BOOLEAN: return "boolean";
+    default: return "";
+  }
+}
+
+const char* reduction_type(ReductionMode_t mode) {
+  switch (mode) {
+    case ReductionMode_t::AVG: return "Average";
+    case ReductionMode_t::NORM1: return "AbsoluteSum";
+    case ReductionMode_t::NORM2: return "Norm2";
+    case ReductionMode_t::MUL: return "Product";
+    case ReductionMode_t::MUL_NO_ZEROS: return "ProductNoZeros";
+    case ReductionMode_t::MAX: return "Max";
+    case ReductionMode_t::MIN: return "Min";
+    case ReductionMode_t::AMAX: return "AbsoluteMax";
+    default: return "Sum";
+  }
+}
+
+std::string number(double x, bool wide) {
+  if (std::isnan(x)) return wide ? "double(from_bits(0x7fc00000u))" : "from_bits(0x7fc00000u)";
+  if (std::isinf(x)) {
+    const std::string inf = fmt::format("{}from_bits(0x7f800000u)", x < 0 ? "-" : "");
+    return wide ? "double(" + inf + ")" : inf;
+  }
+  std::string text = fmt::format("{}", x);
+  if (text.find_first_of(".e") == text.npos) text += ".0";
+  return wide ? text : "float(" + text + ")";
+}
+
+namespace {
+
+// A name as an identifier.
+std::string identifier(const std::string& name) {
+  std::string s;
+  for (char c : name) s += isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return s;
+}
+
+}  // namespace
+
+Emitter::Emitter(const fuse::PwProgram& program, const ir::Graph& graph, const std::string& prefix)
+    : program_(program), graph_(graph), prefix_(prefix), wide_(program.needs_double()) {}
+
+std::string Emitter::value(int k) const { return fmt::format("{}v{}", prefix_, k); }
+std::string Emitter::scalar(int k) const { return fmt::format("{}s{}", prefix_, k); }
+
+std::vector<int> Emitter::scalars() const {
+  std::vector<int> list;
+  for (size_t k = 0; k < program_.code.size(); ++k)
+    if (program_.code[k].op == PwOp::Scalar) list.push_back(int(k));
+  return list;
+}
+
+std::string Emitter::function_name(int k) const {
+  return fmt::format("{}f{}_{}", prefix_, k, identifier(to_string(program_.code[size_t(k)].mode)));
+}
+
+std::string Emitter::functions() const {
+  std::string text;
+  for (size_t k = 0; k < program_.code.size(); ++k) {
+    const Instr& i = program_.code[k];
+    if (i.op != PwOp::Pointwise) continue;
+    const PwParams& p = i.params;
+    std::string parameters;
+    const std::string formula = pointwise_formula(i.mode);
+    if (formula.find("p.") != formula.npos)
+      parameters = fmt::format("const Params p = {{{}, {}, {}, {}, {}, {}}}; ", number(p.lower, true),
+                               number(p.upper, true), number(p.slope, true), number(p.swish_beta, true),
+                               number(p.elu_alpha, true), number(p.softplus_beta, true));
+    const int arity = pointwise_arity(i.mode);
+    text += fmt::format("DEV F {}(F x{}{}) {{ {}return {}; }}", function_name(int(k)), arity > 1 ? ", F y" : "",
+                        arity > 2 ? ", F m" : "", parameters, formula);
+    if (i.origin >= 0) text += fmt::format("  // {}", printable(graph_.nodes[size_t(i.origin)].name));
+    text += '\n';
+  }
+  return text;
+}
+
+std::string Emitter::expression(int k, const PointText& point) const {
+  const Instr& i = program_.code[size_t(k)];
+  const auto arg = [&](int a) { return value(i.arg[size_t(a)]); };
+  switch (i.op) {
+    case PwOp::Load: return point.load(i);
+    case PwOp::Index: return point.index(i);
+    case PwOp::In: return point.in(i);
+    case PwOp::Scalar: return fmt::format("F(a.{})", scalar(k));
+    case PwOp::Const: return number(i.value, wide_);
+    case PwOp::Cast: return fmt::format("F({0}::get({0}::set({1})))", element_type(i.type), arg(0));
+    case PwOp::Pointwise: {
+      std::string args = arg(0);
+      for (int a = 1; a < pointwise_arity(i.mode); ++a) args += ", " + arg(a);
+      return fmt::format("{}({})", function_name(k), args);
+    }
+    default: return "";
+  }
+}
+
+std::vector<bool> Emitter::needed(const std::vector<int>& roots, const std::function<bool(int)>& known) const {
+  std::vector<bool> need(program_.code.size(), false);
+  for (int r : roots) need[size_t(r)] = true;
+  for (size_t k = program_.code.size(); k-- > 0;)
+    if (need[k] && !known(int(k)))
+      for (int a : program_.code[k].arg)
+        if (a >= 0) need[size_t(a)] = true;
+  for (size_t k = 0; k < need.size(); ++k)
+    if (known(int(k))) need[k] = false;
+  return need;
+}
+
+std::string Emitter::statements(const PointText& point, const std::function<bool(int)>& wanted,
+                                const std::function<bool(int)>& known, const std::string& indent) const {
+  std::string text;
+  for (size_t k = 0; k < program_.code.size(); ++k) {
+    if (!wanted(int(k)) || known(int(k))) continue;
+    const Instr& i = program_.code[k];
+    if (i.op == PwOp::Store) text += indent + point.store(i, value(i.arg[0])) + "\n";
+    else text += fmt::format("{}const F {} = {};\n", indent, value(int(k)), expression(int(k), point));
+  }
+  return text;
+}
+
+}  // namespace tilewright::cuda

@@ -1,0 +1,50 @@
+// A pointwise program as CUDA C++: one function per instruction that computes, and the statements of a point.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "fuse/program.h"
+
+namespace tilewright::cuda {
+
+// How the prelude calls an element type in memory; empty: kernels do not take it.
+std::string element_type(DataType_t storage);
+const char* reduction_type(ReductionMode_t);  // "Sum"
+std::string number(double, bool wide);        // a literal
+
+struct PointText {
+  // Expressions for what depends on where: an element of an access, the index along one, a store's statement.
+  std::function<std::string(const fuse::Instr&)> load, index;
+  std::function<std::string(const fuse::Instr&, const std::string& value)> store;
+  std::function<std::string(const fuse::Instr&)> in;
+};
+
+class Emitter {
+ public:
+  Emitter(const fuse::PwProgram&, const ir::Graph&, const std::string& prefix = "");
+
+  bool wide() const { return wide_; }
+  const char* type() const { return wide_ ? "double" : "float"; }
+  // One function per pointwise instruction, named after its node.
+  std::string functions() const;
+  // The statements that compute what `wanted` says, given the values that `known` says are there already.
+  std::string statements(const PointText&, const std::function<bool(int)>& wanted,
+                         const std::function<bool(int)>& known, const std::string& indent) const;
+  // All that `roots` need and that is not known.
+  std::vector<bool> needed(const std::vector<int>& roots, const std::function<bool(int)>& known) const;
+  std::string value(int instr) const;   // its variable
+  std::string scalar(int instr) const;  // the member of the arguments, for Scalar
+  std::vector<int> scalars() const;     // Scalar instructions
+
+ private:
+  std::string expression(int instr, const PointText&) const;
+  std::string function_name(int instr) const;
+
+  const fuse::PwProgram& program_;
+  const ir::Graph& graph_;
+  std::string prefix_;
+  bool wide_;
+};
+
+}  // namespace tilewright::cuda

@@ -1,0 +1,68 @@
+#include "engines/cuda/launch.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace tilewright::cuda {
+
+std::string printable(const std::string& name) {
+  std::string s;
+  for (char c : name)
+    if (c >= ' ' && c <= '~' && c != '\\') s += c;
+  return s;
+}
+
+uint32_t Arguments::reserve(size_t bytes) {
+  const size_t at = (bytes_.size() + bytes - 1) / bytes * bytes;
+  bytes_.resize(at + bytes);
+  return uint32_t(at);
+}
+
+void Arguments::pointer(const std::string& type, const std::string& name, const fuse::FusedGraph& fused,
+                        ir::TensorId root, int64_t offset) {
+  const int64_t workspace = fused.place[size_t(root)].workspace;
+  const std::string& title = fused.graph.tensor(root).name;
+  declaration_ += fmt::format("  {}* {};{}\n", type, name, title.empty() ? "" : "  // " + printable(title));
+  const uint32_t at = reserve(8);
+  if (workspace >= 0) patches_.push_back({Patch::Workspace, at, ir::kNone, workspace + offset});
+  else patches_.push_back({Patch::Memory, at, root, offset});
+}
+
+void Arguments::workspace(const std::string& type, const std::string& name, int64_t offset) {
+  declaration_ += fmt::format("  {}* {};\n", type, name);
+  patches_.push_back({Patch::Workspace, reserve(8), ir::kNone, offset});
+}
+
+void Arguments::scalar(const std::string& name, const ir::Graph& graph, ir::TensorId id, bool wide) {
+  const ir::Tensor& t = graph.tensor(id);
+  declaration_ +=
+      fmt::format("  {} {};{}\n", wide ? "double" : "float", name, t.name.empty() ? "" : "  // " + printable(t.name));
+  const uint32_t at = reserve(wide ? 8 : 4);
+  if (!t.value) return patches_.push_back({wide ? Patch::Double : Patch::Float, at, id, 0});
+  const double value = ir::scalar_value(*t.value);
+  const float narrow = float(value);
+  std::memcpy(&bytes_[at], wide ? static_cast<const void*>(&value) : &narrow, wide ? 8 : 4);
+}
+
+void Arguments::integer(const std::string& name, int64_t value, bool wide) {
+  declaration_ += fmt::format("  {} {};\n", wide ? "i64" : "int", name);
+  const uint32_t at = reserve(wide ? 8 : 4);
+  const int narrow = int(value);
+  std::memcpy(&bytes_[at], wide ? static_cast<const void*>(&value) : &narrow, wide ? 8 : 4);
+}
+
+void Arguments::integers(const std::string& name, const std::vector<int64_t>& values, bool wide) {
+  if (values.empty()) return;
+  const std::string before = declaration_;
+  for (int64_t v : values) integer(name, v, wide);
+  declaration_ = before + fmt::format("  {} {}[{}];\n", wide ? "i64" : "int", name, values.size());
+}
+
+void Arguments::finish(Launch& launch) const {
+  launch.arguments = bytes_;
+  launch.arguments.resize((bytes_.size() + 7) / 8 * 8);
+  launch.patches = patches_;
+}
+
+}  // namespace tilewright::cuda

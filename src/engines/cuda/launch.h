@@ -1,0 +1,56 @@
+// A kernel and how it is launched, as plain data: made without a GPU, kept in plan files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fuse/regions.h"
+
+namespace tilewright::cuda {
+
+// What is written into the arguments when the kernel is launched.
+struct Patch {
+  enum Kind : int { Memory, Workspace, Float, Double } kind = Memory;
+  uint32_t at = 0;                  // byte of the arguments
+  ir::TensorId tensor = ir::kNone;  // Memory: whose; Float, Double: the scalar whose value it is
+  int64_t offset = 0;               // bytes from the tensor's memory, or of the workspace
+};
+
+struct Launch {
+  std::string name;                // "rows layernorm"
+  std::string text;                // CUDA C++; empty: no kernel, only the zeros
+  std::vector<uint8_t> image;      // compiled
+  int64_t grid = 1;                // blocks
+  int block = 1;                   // threads of one
+  std::vector<uint8_t> arguments;  // the one struct that the kernel takes
+  std::vector<Patch> patches;
+  int64_t zero_offset = 0, zero_bytes = 0;  // of the workspace, set to 0 before
+};
+
+// A name as part of a comment in the kernel's text.
+std::string printable(const std::string& name);
+
+// Builds the arguments and their declaration side by side, so that they agree.
+class Arguments {
+ public:
+  // A pointer named `name` to elements of `type` (the kernel's spelling), patched at launch: `offset` bytes from the
+  // memory of a root.
+  void pointer(const std::string& type, const std::string& name, const fuse::FusedGraph&, ir::TensorId root,
+               int64_t offset = 0);
+  void workspace(const std::string& type, const std::string& name, int64_t offset);
+  void scalar(const std::string& name, const ir::Graph&, ir::TensorId, bool wide);
+  void integer(const std::string& name, int64_t value, bool wide);
+  void integers(const std::string& name, const std::vector<int64_t>& values, bool wide);
+
+  const std::string& declaration() const { return declaration_; }  // the members of the struct
+  void finish(Launch&) const;
+
+ private:
+  uint32_t reserve(size_t bytes);
+  std::string declaration_;
+  std::vector<uint8_t> bytes_;
+  std::vector<Patch> patches_;
+};
+
+}  // namespace tilewright::cuda

@@ -1,0 +1,274 @@
+// Engine "cuda" without a GPU: what it takes, that its kernels compile for every architecture and keep to registers.
+#include "engines/cuda/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "device/cuda/compiler.h"
+#include "device/cuda/nvrtc.h"
+#include "engines/cuda/kernel_headers.h"
+#include "engines/cuda/rows.h"
+#include "plan/harness.h"
+#include "support/pointwise_graph.h"
+
+namespace tilewright::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// layernorm of 16-bit rows with FLOAT scale and bias, written in pointwise and reduction nodes by its decomposition.
+ir::Graph layernorm(int64_t rows, int64_t columns) {
+  IrBuilder b;
+  const auto x = b.input({rows, columns}, DataType_t::BFLOAT16);
+  const auto mean = b.reduce(ReductionMode_t::AVG, x, {rows, 1});
+  const auto centred = b.pw(PointwiseMode_t::SUB, {x, mean});
+  const auto square = b.pw(PointwiseMode_t::MUL, {centred, centred});
+  const auto variance = b.reduce(ReductionMode_t::AVG, square, {rows, 1});
+  const auto inverse = b.pw(PointwiseMode_t::RSQRT, {b.pw(PointwiseMode_t::ADD, {variance, b.scalar(1e-5f, 2)})});
+  const auto normal = b.pw(PointwiseMode_t::MUL, {centred, inverse});
+  const auto scaled = b.pw(PointwiseMode_t::MUL, {normal, b.input({1, columns})});
+  const auto y = b.pw(PointwiseMode_t::ADD, {scaled, b.input({1, columns})});
+  b.output(y, DataType_t::BFLOAT16, {columns, 1});
+  b.output(mean, DataType_t::FLOAT, {1, 1});
+  return b.graph;
+}
+
+ir::Graph add_gelu(int64_t n) {
+  IrBuilder b;
+  const auto sum =
+      b.pw(PointwiseMode_t::ADD, {b.input({n, n}, DataType_t::BFLOAT16), b.input({n, n}, DataType_t::BFLOAT16)});
+  b.output(b.pw(PointwiseMode_t::GELU_FWD, {sum}), DataType_t::BFLOAT16, {n, 1});
+  return b.graph;
+}
+
+// What folds all of a tensor, or its outer dims, is shared out to all blocks.
+ir::Graph amax(const Dims& dim, const Dims& to, DataType_t type = DataType_t::BFLOAT16) {
+  IrBuilder b;
+  const auto x = b.input(dim, type);
+  b.output(b.reduce(ReductionMode_t::AMAX, x, to), DataType_t::FLOAT, row_major_strides(to));
+  b.output(b.reduce(ReductionMode_t::ADD, b.pw(PointwiseMode_t::MUL, {x, x}), to), DataType_t::FLOAT,
+           row_major_strides(to));
+  return b.graph;
+}
+
+// A batchnorm's statistics and normalisation, channels fastest.
+ir::Graph batch_statistics(int64_t pixels, int64_t channels) {
+  IrBuilder b;
+  const auto x = b.input({pixels, channels}, DataType_t::BFLOAT16);
+  const auto mean = b.reduce(ReductionMode_t::AVG, x, {1, channels});
+  const auto centred = b.pw(PointwiseMode_t::SUB, {x, mean});
+  const auto variance = b.reduce(ReductionMode_t::AVG, b.pw(PointwiseMode_t::MUL, {centred, centred}), {1, channels});
+  const auto inverse = b.pw(PointwiseMode_t::RSQRT, {b.pw(PointwiseMode_t::ADD, {variance, b.scalar(1e-5f, 2)})});
+  b.output(b.pw(PointwiseMode_t::MUL, {centred, inverse}), DataType_t::BFLOAT16, {channels, 1});
+  b.output(variance, DataType_t::FLOAT, {channels, 1});
+  return b.graph;
+}
+
+std::vector<cuda::Launch> launches(const ir::Graph& graph) {
+  auto fused = fuse::fuse(graph);
+  std::vector<cuda::Launch> all;
+  for (fuse::Region& r : fused.regions) r.scratch_bytes = cuda::rows_scratch_bytes(r, {132});
+  place_intermediates(fused);
+  for (const fuse::Region& r : fused.regions) {
+    auto list = cuda::rows_launches(fused, r, {132}, r.scratch_offset);
+    EXPECT_TRUE(list) << list.status();
+    if (list) all.insert(all.end(), list->begin(), list->end());
+  }
+  return all;
+}
+
+Result<std::shared_ptr<const cuda::CompiledKernel>> compile(const cuda::Launch& l, const std::string& arch) {
+  return cuda::compile({l.text, cuda::kernel_headers(), cuda::kernel_header_count()}, arch);
+}
+
+TEST(CudaEngine, ServesGpusOnly) {
+  EXPECT_THAT(cuda_engine().unavailable(Target::this_machine())[0].text, HasSubstr("cpu:"));
+  if (!cuda::nvrtc_lookup().nvrtc) GTEST_SKIP() << cuda::nvrtc_lookup().problem;
+  EXPECT_TRUE(cuda_engine().unavailable(*Target::parse("h200")).empty());
+}
+
+TEST(CudaKernels, ReadAsWhatTheyCompute) {
+  const std::vector<cuda::Launch> list = launches(layernorm(8, 4096));
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_THAT(list[0].text, HasSubstr("#include \"tilewright/prelude.cuh\""));
+  EXPECT_THAT(list[0].text, HasSubstr("block_reduce<Average>"));
+  EXPECT_THAT(list[0].text, HasSubstr("vec<bf16, 8>")) << "16 bytes at once";
+  EXPECT_EQ(list[0].grid, 8) << "a block for each row";
+}
+
+TEST(CudaKernels, AreOfAClassOfShapes) {
+  EXPECT_EQ(launches(layernorm(8, 4096))[0].text, launches(layernorm(200, 3072))[0].text);
+  EXPECT_EQ(launches(add_gelu(64))[0].text, launches(add_gelu(512))[0].text);
+  EXPECT_NE(launches(add_gelu(64))[0].text, launches(add_gelu(63))[0].text) << "rows that are not aligned";
+}
+
+TEST(CudaKernels, CompileForEveryArchitectureWithoutSpills) {
+  if (!cuda::nvrtc_lookup().nvrtc) GTEST_SKIP() << cuda::nvrtc_lookup().problem;
+  for (int arch : {75, 80, 86, 89, 90, 100, 120})
+    for (const ir::Graph& graph : {layernorm(32, 4096), layernorm(32, 100), layernorm(4, 100000), add_gelu(64),
+                                   batch_statistics(100000, 64), amax({1024, 1024}, {1, 1})})
+      for (const cuda::Launch& l : launches(graph)) {
+        const auto kernel = compile(l, cuda::native_arch(arch));
+        ASSERT_TRUE(kernel) << arch << ": " << kernel.status() << "\n" << l.text;
+        EXPECT_EQ((*kernel)->spill_bytes, 0) << arch << "\n" << l.text;
+        EXPECT_GT((*kernel)->registers, 0) << (*kernel)->log;
+        EXPECT_GT((*kernel)->image.size(), 1000u);
+      }
+}
+
+TEST(CudaKernels, RandomGraphsCompile) {
+  if (!cuda::nvrtc_lookup().nvrtc) GTEST_SKIP() << cuda::nvrtc_lookup().problem;
+  int compiled = 0;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    Random random(seed);
+    const ir::Graph graph = PointwiseGraphMaker(random).make();
+    const auto fused = fuse::fuse(graph);
+    for (const fuse::Region& r : fused.regions) {
+      if (r.anchor != fuse::Anchor::Rows) continue;
+      const auto list = cuda::rows_launches(fused, r, {132}, 0);
+      if (!list) continue;
+      for (const cuda::Launch& l : *list) {
+        const auto kernel = compile(l, "compute_75");
+        ASSERT_TRUE(kernel) << "seed " << seed << ": " << kernel.status() << "\n" << l.text;
+        ++compiled;
+      }
+    }
+  }
+  EXPECT_GT(compiled, 10);
+}
+
+// A folder of its own for what is compiled.
+class CudaCompiler : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cuda::nvrtc_lookup().nvrtc) GTEST_SKIP() << cuda::nvrtc_lookup().problem;
+    char name[] = "/tmp/tilewright-kernels-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    if (const char* before = std::getenv("TILEWRIGHT_KERNELS")) before_ = before;
+    setenv("TILEWRIGHT_KERNELS", name, 1);
+    cuda::forget_compiled();
+  }
+  void TearDown() override {
+    if (folder_.empty()) return;
+    if (before_.empty()) unsetenv("TILEWRIGHT_KERNELS");
+    else setenv("TILEWRIGHT_KERNELS", before_.c_str(), 1);
+    std::filesystem::remove_all(folder_);
+  }
+  std::string folder_, before_;
+};
+
+TEST_F(CudaCompiler, KeepsWhatItCompiled) {
+  const cuda::Launch l = launches(add_gelu(64))[0];
+  const auto counts = [] { return cuda::compiler_counts(); };
+  const auto before = counts();
+  const auto first = compile(l, "sm_80");
+  ASSERT_TRUE(first) << first.status();
+  EXPECT_EQ(counts().compiled, before.compiled + 1);
+  ASSERT_TRUE(compile(l, "sm_80"));
+  EXPECT_EQ(counts().from_memory, before.from_memory + 1);
+  cuda::forget_compiled();
+  const auto again = compile(l, "sm_80");
+  ASSERT_TRUE(again);
+  EXPECT_EQ(counts().from_disk, before.from_disk + 1);
+  EXPECT_EQ((*again)->image, (*first)->image);
+  EXPECT_EQ((*again)->registers, (*first)->registers);
+}
+
+TEST_F(CudaCompiler, ADamagedFileIsCompiledAnew) {
+  const cuda::Launch l = launches(add_gelu(64))[0];
+  ASSERT_TRUE(compile(l, "sm_80"));
+  std::filesystem::path file;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) file = entry.path();
+  const auto size = std::filesystem::file_size(file);
+  for (const size_t at : {size_t(0), size_t(20), size_t(size / 2), size_t(size - 1)}) {
+    {
+      std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+      f.seekg(long(at));
+      const char byte = char(f.get());
+      f.seekp(long(at));
+      f.put(char(byte ^ 0x55));
+    }
+    cuda::forget_compiled();
+    const auto before = cuda::compiler_counts();
+    ASSERT_TRUE(compile(l, "sm_80"));
+    EXPECT_EQ(cuda::compiler_counts().compiled, before.compiled + 1) << "byte " << at;
+  }
+  std::filesystem::resize_file(file, size / 2);
+  cuda::forget_compiled();
+  ASSERT_TRUE(compile(l, "sm_80"));
+}
+
+TEST_F(CudaCompiler, ErrorsShowTheCompilersLines) {
+  const auto kernel = cuda::compile({"this is no kernel", nullptr, 0}, "sm_80");
+  EXPECT_EQ(kernel.status().code, error_code_t::NVRTC_COMPILATION_FAILED);
+  EXPECT_THAT(kernel.status().err_msg, HasSubstr("error"));
+}
+
+// --- on a GPU
+// ----------------------------------------------------------------------------------------------------------
+
+TEST(CudaKernels, ReductionsOfFewRowsAreSharedOutToAllBlocks) {
+  const auto whole = launches(amax({1024, 1024}, {1, 1}));
+  EXPECT_GT(whole[0].grid, 50);
+  EXPECT_THAT(whole[0].text, HasSubstr("block_reduce<AbsoluteMax>"));
+  const auto norm = launches(batch_statistics(100000, 64));
+  ASSERT_GE(norm.size(), 5u) << "two folds with their results, and the normalisation";
+  EXPECT_GT(norm[0].grid, 100);
+  EXPECT_THAT(norm[0].text, HasSubstr("F w0[1][8]")) << "each thread keeps its columns";
+}
+
+void check_on_gpu(const ir::Graph& graph, HarnessOptions options = {}) {
+  const Target target = *Target::of_gpu(0);
+  const Verdict v = cuda_engine().propose(graph, target);
+  if (!v.proposal) return;
+  Harness harness(graph, options);
+  for (const Candidate& c : v.proposal->candidates()) {
+    const auto artifact = v.proposal->compile(c.config, nullptr);
+    ASSERT_TRUE(artifact) << artifact.status();
+    const auto plan = cuda_engine().load(graph, *artifact, target, nullptr);
+    ASSERT_TRUE(plan) << plan.status();
+    const Status s = harness.check_run(**plan, {0, nullptr, nullptr});
+    EXPECT_TRUE(s.is_good()) << s << "\n" << describe(graph) << v.proposal->explain();
+  }
+}
+
+class CudaGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << cuda::driver_lookup().problem;
+    if (!cuda::nvrtc_lookup().nvrtc) GTEST_SKIP() << cuda::nvrtc_lookup().problem;
+    device_ = std::make_unique<cuda::ScopedDevice>(0);
+  }
+  std::unique_ptr<cuda::ScopedDevice> device_;
+};
+
+TEST_F(CudaGpu, NormsAndMaps) {
+  for (int64_t columns : {1, 7, 8, 100, 256, 1000, 4096, 4104, 20000, 70000}) check_on_gpu(layernorm(33, columns));
+  for (int64_t n : {1, 3, 64, 65, 257}) check_on_gpu(add_gelu(n));
+}
+
+TEST_F(CudaGpu, ReductionsOverEverythingAndOverOuterDims) {
+  for (const Dims& dim : {Dims{1024, 1024}, Dims{513, 1027}, Dims{3, 400000}, Dims{300000, 7}})
+    for (const Dims& to : {Dims{1, 1}, Dims{1, dim[1]}, Dims{dim[0], 1}})
+      for (DataType_t type : {DataType_t::BFLOAT16, DataType_t::FLOAT, DataType_t::DOUBLE})
+        check_on_gpu(amax(dim, to, type));
+  for (int64_t channels : {1, 3, 8, 64, 72, 256, 1000}) check_on_gpu(batch_statistics(300000 / channels, channels));
+}
+
+TEST_F(CudaGpu, RandomGraphs) {
+  for (uint64_t seed : seeds(1, 150)) {
+    Random random(seed);
+    const ir::Graph graph = PointwiseGraphMaker(random).make();
+    const Fill fill = random.one_in(2) ? Fill::Integers : Fill::Random;
+    check_on_gpu(graph, {.seed = seed, .fill = fill, .tight_alignment = random.one_in(4)});
+    ASSERT_FALSE(HasFailure()) << "TILEWRIGHT_TEST_SEED=" << seed;
+  }
+}
+
+}  // namespace
+}  // namespace tilewright::testing
