@@ -35,17 +35,20 @@ void lay_out(Program& p) {
   p.workspace_bytes = end + most;
 }
 
-// Null where the plan is to keep its kernels to itself.
-RawDescriptor kernels_for(const ir::Graph& g, const Segment& s, KernelCache* cache) {
-  if (!cache || !g.dynamic_shapes || lookup().version < 90500) return nullptr;
-  const auto kernels = std::static_pointer_cast<Kernels>(engine_cache(*cache, "cudnn", Kernels::from_text));
-  const std::string key = fmt::format("{:016x}/{}+{}", ir::content_key(g, false), s.nodes[0], s.nodes.size());
-  return kernels->of(key, *s.operations);
+// The cache for a segment's kernels; null for a graph of fixed shapes. Without a cache of the caller's, a new one.
+std::shared_ptr<Kernels> kernels_for(const ir::Graph& g, KernelCache* cache) {
+  if (!g.dynamic_shapes || lookup().version < 90500) return nullptr;
+  if (!cache) return Kernels::from_text("");
+  return std::static_pointer_cast<Kernels>(engine_cache(*cache, "cudnn", Kernels::from_text));
 }
 
 Result<PlannedSegment> plan_segment(const ir::Graph& g, Segment segment, const Config& config, KernelCache* cache) {
   PlannedSegment p;
-  TW_ASSIGN_OR_RETURN(p.plan, segment.operations->plan(config, kernels_for(g, segment, cache)));
+  p.kernels = kernels_for(g, cache);
+  const std::string key =
+      fmt::format("{:016x}/{}+{}", ir::content_key(g, false), segment.nodes[0], segment.nodes.size());
+  TW_ASSIGN_OR_RETURN(p.plan,
+                      segment.operations->plan(config, p.kernels ? p.kernels->of(key, *segment.operations) : nullptr));
   TW_ASSIGN_OR_RETURN(p.workspace_bytes, p.plan.get_integer(Attr::EXECUTION_PLAN_WORKSPACE_SIZE));
   p.segment = std::move(segment);
   p.config = config;

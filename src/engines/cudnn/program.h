@@ -37,8 +37,11 @@ struct Split {
 };
 Split split(Prepared, const Target&);
 
+class Kernels;
+
 struct PlannedSegment {
   Segment segment;
+  std::shared_ptr<Kernels> kernels;  // of its own: cuDNN wants a cache for dynamic shapes, and the caller gave none
   Descriptor plan;
   Config config;
   int64_t workspace_bytes = 0;  // of the plan
