@@ -543,9 +543,10 @@ class RowsKernel {
         "extern \"C\" __global__ void tw_kernel(const __grid_constant__ Args a) {\n"
         "  const Index at = blockIdx.x * Index(blockDim.x) + threadIdx.x;\n  if (at >= a.count) return;\n" +
         decompose("i", "at", "extent", extents.size(), "  ") +
-        fmt::format("  a.y[{}] = {}::set({}::finish(unfold({}(), a.fold[at]), {}));\n}}\n}}  // namespace tw\n", at,
-                    element_type(side.out.type), reduction_type(side.mode), fold_type(s),
-                    number(double(side.count), true));
+        fmt::format(
+            "  const F all = {0}::join({0}::start<F>(), unfold({1}(), a.fold[at]));\n"
+            "  a.y[{2}] = {3}::set({0}::finish(all, {4}));\n}}\n}}  // namespace tw\n",
+            reduction_type(side.mode), fold_type(s), at, element_type(side.out.type), number(double(side.count), true));
     launch.grid = std::max<int64_t>(1, (count + 255) / 256);
     return launch;
   }

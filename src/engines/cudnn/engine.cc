@@ -43,6 +43,15 @@ bool may_use_tf32(const ir::Graph& g, const Listed& l) {
   });
 }
 
+// Tensor cores add products of FP8 numbers in fewer bits than FLOAT has.
+bool multiplies_fp8(const ir::Graph& g) {
+  return std::any_of(g.nodes.begin(), g.nodes.end(), [&](const ir::Node& n) {
+    if (!fuse::is_contraction(n)) return false;
+    const DataType_t t = g.tensor(n.in[0]).type;
+    return t == DataType_t::FP8_E4M3 || t == DataType_t::FP8_E5M2;
+  });
+}
+
 class CudnnProposal : public Proposal {
  public:
   // `segments`: one, of all nodes, or those of a split.
@@ -130,6 +139,10 @@ class CudnnProposal : public Proposal {
     c.behavior_notes = l.behavior_notes;
     c.numerical_notes = l.numerical_notes;
     if (may_use_tf32(prepared_.graph, l)) c.notes.push_back(kTf32Note);
+    if (multiplies_fp8(prepared_.graph)) {
+      c.notes.push_back("adds FP8 products in fewer bits than FLOAT");
+      c.numerical_notes.push_back(NumericalNote_t::REDUCED_PRECISION_REDUCTION);
+    }
     if (drops(prepared_.graph)) c.notes.push_back("draws cuDNN's own random numbers");
     std::vector<std::string> ops;
     for (const ir::Node& n : prepared_.graph.nodes) ops.push_back(n.op->name);

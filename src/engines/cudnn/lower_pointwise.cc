@@ -34,10 +34,13 @@ void lower_reduction(Lowering& l, ir::NodeId id) {
   const R mode = n.attr_enum("mode", R::NOT_SET);
   const DataType_t c = n.compute;
   const View from = l.view(n.in[0]), to = l.view(n.out[0]);
-  // cuDNN 9.19's engine was seen to give wrong sums of rows that are HALF, or changed before they are added.
+  // cuDNN 9.19's engine was seen to give wrong sums of rows that are HALF, or changed before they are added, if only by
+  // another of its plans.
+  const ir::Tensor& summed = l.graph().tensor(n.in[0]);
   if (is_loop_over_rows(l, from, to) &&
-      (!l.memory(n.in[0]) || l.graph().tensor(n.in[0]).type != DataType_t::FLOAT || mode == R::AVG || mode == R::NORM1))
-    return l.refuse(Why::Fusion, fmt::format("node \"{}\": of rows, cuDNN reduces FLOAT as it lies in memory", n.name));
+      (summed.role != ir::Role::Input || summed.type != DataType_t::FLOAT || mode == R::AVG || mode == R::NORM1))
+    return l.refuse(Why::Fusion,
+                    fmt::format("node \"{}\": of rows, cuDNN reduces an input of FLOAT as it lies in memory", n.name));
   const RawDescriptor x = l.in(id, 0), y = l.out(id, 0);
   const auto sum_of = [&](P change, RawDescriptor operand) {
     const RawDescriptor changed = l.scratch(c, from.dim, from.stride);

@@ -51,6 +51,15 @@ class Backward : public AttentionPattern {
     for (size_t port : {size_t(kO), size_t(kDO)}) unit_stride(n.op->inputs[port].name, n.in[port]);
     for (size_t port : {size_t(kOutDQ), size_t(kOutDK), size_t(kOutDV)})
       unit_stride(n.op->outputs[port].name, n.out[port]);
+    if (wants_dbias()) {  // a dBias summed over queries or keys is written beyond its end
+      const ir::Tensor& t = l.graph().tensor(n.out[kOutDBias]);
+      if (t.dim[2] != o.sq || t.dim[3] != o.skv)
+        refuse(Why::Shape,
+               fmt::format("dBias \"{}\" {} is summed over queries or keys, which cuDNN computes wrongly; [.., {}, {}] "
+                           "serves",
+                           t.name, tilewright::to_text(t.dim), o.sq, o.skv),
+               n.out[kOutDBias]);
+    }
     if (has(kDropoutMask) || has(kDropoutScale))
       refuse(Why::Library,
              "cuDNN's gradient with a dropout mask is less exact than its types; dropout by probability is served");

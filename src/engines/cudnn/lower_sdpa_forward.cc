@@ -78,6 +78,8 @@ class Forward : public AttentionPattern {
     if (out_.stats && (out_.max || out_.sum_exp))
       return refuse(Why::Feature, fmt::format("cuDNN {} gives Stats, or Max and Sum_exp, but not both at once",
                                               version_text(l.version())));
+    if (out_.sum_exp && (lengths_q() || lengths_kv()))
+      return refuse(Why::Feature, "cuDNN's Sum_exp of rows that keep no key is -inf, where the sum of nothing is 0");
     const bool drops = o.philox || drops_by_mask();
     const RawDescriptor s = banded(padded(biased_scores(transposed(kK))));
     RawDescriptor p = softmax(s, scores(drops ? DataType_t::FLOAT : type));

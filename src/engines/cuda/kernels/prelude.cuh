@@ -290,7 +290,7 @@ DEV F block_reduce(F x, F* shared) {
 }
 
 // --- results that several blocks fold: through the memory of the workspace, which starts as zeros ----------------------
-// Numbers as integers of the same order, all above 0; NaN above all.
+// Numbers as integers of the same order, all above 0, which stands for nothing yet: as if it were -inf. NaN above all.
 DEV u32 ordered(float x) {
   if (is_nan(x)) return 0xffffffffu;
   const u32 b = bits(x);
@@ -298,6 +298,7 @@ DEV u32 ordered(float x) {
 }
 DEV float ordered_back(u32 k) {
   if (k == 0xffffffffu) return from_bits(0x7fc00000u);
+  if (k == 0) return -from_bits(0x7f800000u);
   return from_bits(k & 0x80000000u ? k & 0x7fffffffu : ~k);
 }
 DEV u64 ordered(double x) {
@@ -307,6 +308,7 @@ DEV u64 ordered(double x) {
 }
 DEV double ordered_back(u64 k) {
   if (k == ~u64(0)) return double(from_bits(0x7fc00000u));
+  if (k == 0) return -double(from_bits(0x7f800000u));
   return __longlong_as_double(i64(k >> 63 ? k & ~(u64(1) << 63) : ~k));
 }
 DEV void fold(Sum, float* to, float x) { atomicAdd(to, x); }
