@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <regex>
 
 #include "base/environment.h"
 #include "base/hash.h"
@@ -31,9 +31,13 @@ std::string key_of(const KernelSource& source, const std::string& arch) {
   return key + source.text;
 }
 
+// "Used 32 registers": 32.
 int64_t number_before(const std::string& log, const char* words) {
-  std::smatch match;
-  return std::regex_search(log, match, std::regex(std::string("([0-9]+) ") + words)) ? std::stoll(match[1]) : 0;
+  const size_t end = log.find(fmt::format(" {}", words));
+  if (end == log.npos) return 0;
+  size_t begin = end;
+  while (begin > 0 && std::isdigit(static_cast<unsigned char>(log[begin - 1]))) --begin;
+  return begin < end ? std::stoll(log.substr(begin, end - begin)) : 0;
 }
 
 void read_log(CompiledKernel& k) {

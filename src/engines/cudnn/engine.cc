@@ -17,11 +17,23 @@ using namespace cudnn;
 constexpr const char* kSplit = "split";
 constexpr HeurMode_t kModes[] = {HeurMode_t::A, HeurMode_t::B, HeurMode_t::FALLBACK};
 
+// cuDNN's fast engines of normalisations take a scale of X's type only; what takes another reaches a quarter of the
+// memory's rate (docs/performance.md).
+bool is_slow_norm(const ir::Graph& g) {
+  return std::any_of(g.nodes.begin(), g.nodes.end(), [&](const ir::Node& n) {
+    const std::string_view op = n.op->name;
+    const int scale = op == "layernorm" || op == "rmsnorm" ? n.op->input_port("SCALE") : -1;
+    return scale >= 0 && n.in[size_t(scale)] != ir::kNone &&
+           g.tensor(n.in[size_t(scale)]).type != g.tensor(n.in[0]).type;
+  });
+}
+
 // cuDNN's order is kept by a thousandth per place in its list.
 double estimate_ms(const ir::Graph& g, const Target& target, int64_t rank) {
   const Rates peak = peak_rates(target);
   const ir::Cost cost = ir::cost(g);
-  return (0.003 + std::max(cost.bytes / peak.bytes_per_ms, cost.flops / peak.flops_per_ms)) * (1 + 1e-3 * double(rank));
+  const double memory = cost.bytes / peak.bytes_per_ms * (is_slow_norm(g) ? 4 : 1);
+  return (0.003 + std::max(memory, cost.flops / peak.flops_per_ms)) * (1 + 1e-3 * double(rank));
 }
 
 // Whether attention drops by probability.
