@@ -1,3 +1,5 @@
+// Arrays of vectors need vectors of a size that the compiler knows.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engines/cpu/direct_loops.cc"
 // clang-format off

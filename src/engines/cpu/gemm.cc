@@ -21,6 +21,7 @@ template <class T, int kMr, int kNv>
 struct Tile {
   using D = hn::ScalableTag<T>;
   hn::Vec<D> sum[kMr][kNv];
+  HWY_ATTR Tile() {}  // the implicit one would not be compiled for the target
 
   HWY_INLINE void clear() {
 #pragma GCC unroll 24

@@ -32,6 +32,7 @@ static_assert(kInFlight <= kStepLanes);
 
 // The value in hand: as many vectors as leave registers for the operands of a step.
 struct Hand {
+  HWY_ATTR Hand() {}  // the implicit one would not be compiled for the target
   V a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p;
 };
 template <class Body>
