@@ -235,7 +235,7 @@ int run(int argc, char** argv) {
   fmt::print(
       "{}, {}; driver {}; cuDNN {}\n", (*gpu)->target().gpu->name, (*gpu)->target().text(),
       cuda::driver_lookup().version,
-      cudnn::lookup().library ? cudnn::version_text(cudnn::lookup().version) : "not there: " + cudnn::lookup().problem);
+      cudnn::lookup().calls ? cudnn::version_text(cudnn::lookup().version) : "not there: " + cudnn::lookup().problem);
 
   std::vector<GpuOutcome> outcomes;
   const auto tell = [&](GpuOutcome o) {

@@ -41,7 +41,7 @@ std::string no_driver() {
 
 // A cudnnHandle_t that the program made itself: its stream, on the device of the calling thread, as cuDNN takes it.
 Result<Queue> queue_of_cudnn(Handle h) {
-  const cudnn::Library* library = cuda::device_count() > 0 ? cudnn::lookup().library : nullptr;
+  const cudnn::Library* library = cuda::device_count() > 0 ? cudnn::lookup().calls : nullptr;
   if (!library)
     return error(error_code_t::HANDLE_ERROR,
                  "handle {} was not made by create_handle, and there is no cuDNN here whose handle it could be: {}",
@@ -60,13 +60,13 @@ Status set_cudnn_stream(const Queue& queue) {
   if (!queue.cudnn) return {};
   const cuda::ScopedDevice device(queue.ordinal);
   const auto handle = static_cast<cudnnContext*>(queue.cudnn);
-  if (cudnn::lookup().library->set_stream(handle, static_cast<cuda::CUstream>(queue.stream)) == 0) return {};
+  if (cudnn::lookup().calls->set_stream(handle, static_cast<cuda::CUstream>(queue.stream)) == 0) return {};
   return error(error_code_t::HANDLE_ERROR, "set_stream: cuDNN does not take stream {}", queue.stream);
 }
 
 // cuDNN's part of a handle of ours, made when the handle is first used: it takes a while and some device memory.
 Status add_cudnn(Queue& queue) {
-  const cudnn::Library* library = cudnn::lookup().library;
+  const cudnn::Library* library = cudnn::lookup().calls;
   if (queue.ordinal < 0 || queue.cudnn || !library) return {};
   const cuda::ScopedDevice device(queue.ordinal);
   TW_RETURN_IF_BAD(device.status());
@@ -136,7 +136,7 @@ error_t destroy_handle(Handle h) {
   if (it == r.queues.end()) return unknown_handle(h);
   if (it->second.cudnn) {
     const cuda::ScopedDevice device(it->second.ordinal);
-    cudnn::lookup().library->destroy(static_cast<cudnnContext*>(it->second.cudnn));
+    cudnn::lookup().calls->destroy(static_cast<cudnnContext*>(it->second.cudnn));
   }
   r.queues.erase(it);
   r.changes.fetch_add(1, std::memory_order_release);

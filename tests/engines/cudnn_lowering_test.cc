@@ -311,7 +311,7 @@ TEST(CudnnEngine, RunsWithThisExecutionsPointers) {
 
 TEST(CudnnEngine, WithoutNativeCudaGraphsAStreamIsNeededToCaptureOn) {
   RecordingCudnn recorder;
-  recorder.library.backend_populate_cuda_graph = nullptr;
+  recorder.calls.backend_populate_cuda_graph = nullptr;
   const IrBuilder b = batched_matmul(2, 8, 16, 4);
   const auto e = cudnn_engine().load(b.graph, {"cudnn", "eng41,k2=0,k13=1", {}, nullptr}, h200(), nullptr);
   ASSERT_TRUE(e) << e.status().err_msg;

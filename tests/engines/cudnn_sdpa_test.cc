@@ -490,7 +490,7 @@ std::shared_ptr<cudnn::OperationGraph> operation_graph(const ir::Graph& g, const
 class CudnnSdpaHeuristics : public ::testing::TestWithParam<Problem> {};
 
 TEST_P(CudnnSdpaHeuristics, ListTheKernels) {
-  if (!cudnn::lookup().library) GTEST_SKIP() << cudnn::lookup().problem;
+  if (!cudnn::lookup().calls) GTEST_SKIP() << cudnn::lookup().problem;
   const auto graph = operation_graph(GetParam().graph(), h200());
   ASSERT_TRUE(graph);
   if (!dlopen("libcuda.so.1", RTLD_LAZY))
@@ -503,7 +503,7 @@ TEST_P(CudnnSdpaHeuristics, ListTheKernels) {
 }
 
 TEST(CudnnSdpaScoreMods, TheKernelsAreListed) {
-  if (!cudnn::lookup().library) GTEST_SKIP() << cudnn::lookup().problem;
+  if (!cudnn::lookup().calls) GTEST_SKIP() << cudnn::lookup().problem;
   if (!dlopen("libcuda.so.1", RTLD_LAZY)) GTEST_SKIP() << "without libcuda.so.1 cuDNN lists no attention";
   for (const Modified& m : score_mods())
     for (bool stats : {false, true}) {
@@ -537,7 +537,7 @@ Problem random_problem(testing::Random& r, bool backward) {
 }
 
 TEST(CudnnSdpaRandom, ProblemsAreTakenOrRefusedWithReasons) {
-  if (!cudnn::lookup().library) GTEST_SKIP() << cudnn::lookup().problem;
+  if (!cudnn::lookup().calls) GTEST_SKIP() << cudnn::lookup().problem;
   if (!dlopen("libcuda.so.1", RTLD_LAZY)) GTEST_SKIP() << "without libcuda.so.1 cuDNN lists no attention";
   int taken = 0, refused = 0;
   for (uint64_t seed : testing::seeds(1, 100)) {

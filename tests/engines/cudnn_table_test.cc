@@ -48,7 +48,7 @@ Result<int64_t> offered(const cudnn::Lowered& lowered, const Target& target) {
 }
 
 TEST(CudnnTable, HeuristicsAnswerWithoutADevice) {
-  if (!cudnn::lookup().library) GTEST_SKIP() << cudnn::lookup().problem;
+  if (!cudnn::lookup().calls) GTEST_SKIP() << cudnn::lookup().problem;
   const Result<Target> target = Target::parse("h200");
   ASSERT_TRUE(target);
   for (const CudnnGraph& row : cudnn_graphs()) {

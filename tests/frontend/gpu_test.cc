@@ -45,7 +45,7 @@ class GpuGraphs : public ::testing::Test {
  protected:
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << cuda::driver_lookup().problem;
-    if (!cudnn::lookup().library) GTEST_SKIP() << cudnn::lookup().problem;
+    if (!cudnn::lookup().calls) GTEST_SKIP() << cudnn::lookup().problem;
     device_ = std::make_unique<cuda::ScopedDevice>(0);
     ASSERT_TRUE(device_->status().is_good()) << device_->status();
     ASSERT_EQ(cuda::driver().stream_create(&stream_, cuda::kStreamNonBlocking), 0);

@@ -29,9 +29,9 @@ constexpr const char* kToolkit = "usr/local/cuda/lib64";
 std::string describe(const Found& found) {
   const Lookup& l = found.lookup;
   std::string text;
-  if (l.library)
+  if (l.calls)
     text += fmt::format("found {} {}\npopulate: {}\n", l.path, version_text(l.version),
-                        found.library.backend_populate_cuda_graph ? "yes" : "no");
+                        found.calls.backend_populate_cuda_graph ? "yes" : "no");
   else text += fmt::format("error: {}\n", l.error_text());
   if (!l.warning.empty()) text += fmt::format("warning: {}\nto mend it: {}\n", l.warning, l.mend);
   for (const std::string& place : l.tried) text += fmt::format("tried: {}\n", place);

@@ -25,7 +25,7 @@ class CudnnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no NVIDIA GPU: " << cuda::driver_lookup().problem;
-    if (!cudnn::lookup().library) GTEST_SKIP() << cudnn::lookup().error_text();
+    if (!cudnn::lookup().calls) GTEST_SKIP() << cudnn::lookup().error_text();
     device_ = std::make_unique<cuda::ScopedDevice>(0);
     ASSERT_TRUE(device_->status().is_good()) << device_->status().err_msg;
     auto target = Target::of_gpu(0);

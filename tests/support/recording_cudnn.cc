@@ -202,18 +202,18 @@ RecordingCudnn::RecordingCudnn(int64_t version) {
   TW_CHECK(!current);
   current = this;
   listed[3] = {{41, {{2, 0}, {13, 1}}}};
-  library.get_version = [] { return size_t(91900); };
-  library.get_error_string = error_string;
-  library.get_last_error_string = last_error;
-  library.backend_create_descriptor = create;
-  library.backend_destroy_descriptor = destroy;
-  library.backend_set_attribute = set_attribute;
-  library.backend_get_attribute = get_attribute;
-  library.backend_finalize = finalize;
-  library.backend_execute = execute;
-  library.backend_populate_cuda_graph = on_graph;
-  library.backend_update_cuda_graph = on_graph;
-  scope_ = std::make_unique<cudnn::ScopedLibrary>(library, version);
+  calls.get_version = [] { return size_t(91900); };
+  calls.get_error_string = error_string;
+  calls.get_last_error_string = last_error;
+  calls.backend_create_descriptor = create;
+  calls.backend_destroy_descriptor = destroy;
+  calls.backend_set_attribute = set_attribute;
+  calls.backend_get_attribute = get_attribute;
+  calls.backend_finalize = finalize;
+  calls.backend_execute = execute;
+  calls.backend_populate_cuda_graph = on_graph;
+  calls.backend_update_cuda_graph = on_graph;
+  scope_ = std::make_unique<cudnn::ScopedLibrary>(calls, version);
 }
 
 RecordingCudnn::~RecordingCudnn() { current = nullptr; }

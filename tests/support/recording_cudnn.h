@@ -51,7 +51,7 @@ class RecordingCudnn {
   std::vector<const RecordedDescriptor*> of_kind(cudnn::Kind) const;
   std::string operations() const;  // tensors and operations, one a line
 
-  cudnn::Library library;  // take members away before the first use to have them missing
+  cudnn::Library calls;  // take members away before the first use to have them missing
 
  private:
   std::unique_ptr<cudnn::ScopedLibrary> scope_;

@@ -41,10 +41,10 @@ LibraryReport cudnn_report() {
   const cudnn::Lookup& l = cudnn::lookup();
   return {"cuDNN",
           "NVIDIA's kernels",
-          l.library != nullptr,
+          l.calls != nullptr,
           l.path,
           cudnn::version_text(l.version),
-          l.library ? l.warning : l.problem,
+          l.calls ? l.warning : l.problem,
           l.mend,
           l.tried};
 }

@@ -215,7 +215,7 @@ class CudnnEngine : public Engine {
   std::vector<Reason> unavailable(const Target& target) const override {
     if (!target.is_gpu())
       return {{Why::Arch, -1, ir::kNone, fmt::format("runs on an NVIDIA GPU, not on \"{}\"", target.device)}};
-    if (!lookup().library)
+    if (!lookup().calls)
       return {{Why::Library, -1, ir::kNone, fmt::format("{}; to mend it: {}", lookup().problem, lookup().mend)}};
     if (target.ordinal < 0 && lookup().version < 90800)
       return {{Why::Library, -1, ir::kNone,

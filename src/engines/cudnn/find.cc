@@ -185,7 +185,7 @@ LibraryOpening open_with_parts(const std::string& folder, int driver, Found& fou
   int64_t version = 0;
   problem = check_versions(parts, version);
   void* main = problem.empty() ? opened.open(folder + "/" + kMain, problem) : nullptr;
-  if (main) problem = take(main, driver, found.library);
+  if (main) problem = take(main, driver, found.calls);
   if (!problem.empty()) return opening;
   opening.version = version_text(version);
   if (const std::string foreign = foreign_part(folder, opening.version); !foreign.empty()) {
@@ -240,8 +240,8 @@ void find(const Surroundings& s, const std::string& path, int driver, Found& fou
   lookup.path = result.path, lookup.problem = result.problem, lookup.mend = result.mend;
   lookup.tried = std::move(result.tried);
   if (!result.found) return;
-  lookup.library = &found.library;
-  const int cuda_major = int(found.library.get_cudart_version() / 1000);
+  lookup.calls = &found.calls;
+  const int cuda_major = int(found.calls.get_cudart_version() / 1000);
   if (const auto missing = open_companions(s, folder_of(lookup.path), cuda_major); !missing.empty()) {
     lookup.warning =
         fmt::format("{} of CUDA {} not found: cuDNN's engines that need it will refuse", missing, cuda_major);

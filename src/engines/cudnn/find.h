@@ -10,7 +10,7 @@ struct Found {
   Found() = default;
   Found(const Found&) = delete;  // `lookup` points into it
   Lookup lookup;
-  Library library;
+  Library calls;
 };
 // `path`: what the program gave to set_path, or empty. `driver`: the CUDA version of this machine's driver, as 13000;
 // 0: there is none.

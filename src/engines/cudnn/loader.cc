@@ -40,7 +40,7 @@ const Lookup& lookup() {
 }
 
 const Library& library() {
-  const Library* l = lookup().library;
+  const Library* l = lookup().calls;
   TW_CHECK(l);
   return *l;
 }
@@ -58,7 +58,7 @@ std::string version_text(int64_t version) {
 std::string Lookup::error_text() const { return fmt::format("{}\nto mend it: {}", problem, mend); }
 
 ScopedLibrary::ScopedLibrary(const Library& library, int64_t version) : before_(g_scoped) {
-  lookup_.library = &library;
+  lookup_.calls = &library;
   lookup_.version = version;
   lookup_.path = "a test's";
   g_scoped = &lookup_;

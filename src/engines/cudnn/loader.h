@@ -17,7 +17,7 @@ struct Library {
 };
 
 struct Lookup {
-  const Library* library = nullptr;  // null: `problem` says why
+  const Library* calls = nullptr;  // null: `problem` says why
   std::string path;                  // of the libcudnn.so.9 that serves
   std::string problem;               // one line
   std::string warning;               // one line: what some engines of the library will lack; mostly empty
@@ -29,7 +29,7 @@ struct Lookup {
 };
 std::string version_text(int64_t version);  // "9.19.0"; empty: 0
 const Lookup& lookup();                     // searches at the first call
-// Only where lookup().library is not null.
+// Only where lookup().calls is not null.
 const Library& library();
 
 // libcudnn.so.9 or a folder that has it. Before the first lookup(); later calls change nothing and return false.
