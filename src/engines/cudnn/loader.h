@@ -18,12 +18,12 @@ struct Library {
 
 struct Lookup {
   const Library* calls = nullptr;  // null: `problem` says why
-  std::string path;                  // of the libcudnn.so.9 that serves
-  std::string problem;               // one line
-  std::string warning;               // one line: what some engines of the library will lack; mostly empty
-  std::string mend;                  // the one command that would mend the one or the other
-  int64_t version = 0;               // 91900: 9.19.0
-  std::vector<std::string> tried;    // every place looked at, in order, and what was there
+  std::string path;                // of the libcudnn.so.9 that serves
+  std::string problem;             // one line
+  std::string warning;             // one line: what some engines of the library will lack; mostly empty
+  std::string mend;                // the one command that would mend the one or the other
+  int64_t version = 0;             // 91900: 9.19.0
+  std::vector<std::string> tried;  // every place looked at, in order, and what was there
 
   std::string error_text() const;  // two lines: the problem; how to mend it
 };
