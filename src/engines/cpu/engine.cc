@@ -1,11 +1,11 @@
 #include "engines/cpu/engine.h"
 
 #include <algorithm>
-#include <set>
 
 #include "engines/cpu/kernel.h"
 #include "fuse/regions.h"
 #include "ir/op_def.h"
+#include "plan/fused_plan.h"
 #include "plan/rates.h"
 
 namespace tilewright {
@@ -61,20 +61,6 @@ std::shared_ptr<const Program> build(const ir::Graph& graph, const Config& confi
   }
   place_intermediates(program->fused);
   return program;
-}
-
-// Which outputs are written by a launch before a later one reads which inputs.
-std::vector<Hazard> hazards(const FusedGraph& fused) {
-  std::vector<Hazard> list;
-  for (size_t first = 0; first < fused.regions.size(); ++first)
-    for (ir::TensorId w : fused.regions[first].writes) {
-      if (fused.graph.tensor(w).role != ir::Role::Output) continue;
-      std::set<ir::TensorId> read;
-      for (size_t later = first + 1; later < fused.regions.size(); ++later)
-        for (ir::TensorId r : fused.regions[later].reads)
-          if (fused.graph.tensor(r).role == ir::Role::Input && read.insert(r).second) list.push_back({w, r});
-    }
-  return list;
 }
 
 // Time by the roofline of a machine of the target's kind: rough, to rank plans before they are measured.
@@ -142,17 +128,7 @@ class FusedProposal : public Proposal {
     return text;
   }
 
-  std::vector<RegionInfo> regions() const override {
-    const FusedGraph& fused = programs_[0]->fused;
-    std::vector<RegionInfo> list;
-    for (const Region& r : fused.regions) {
-      std::set<ir::NodeId> nodes;
-      for (ir::NodeId n : r.nodes)
-        if (fused.origin[size_t(n)] >= 0) nodes.insert(fused.origin[size_t(n)]);
-      list.push_back({r.name, {nodes.begin(), nodes.end()}});
-    }
-    return list;
-  }
+  std::vector<RegionInfo> regions() const override { return region_infos(programs_[0]->fused); }
 
  private:
   Target target_;

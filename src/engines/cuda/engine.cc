@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "device/cuda/nvrtc.h"
 #include "engines/cuda/kernel_headers.h"
 #include "engines/cuda/launch.h"
 #include "engines/cuda/rows.h"
 #include "ir/op_def.h"
+#include "plan/fused_plan.h"
 #include "plan/rates.h"
 
 namespace tilewright {
@@ -226,20 +226,6 @@ class CudaExecutable : public Executable {
   int ordinal_;
 };
 
-// Which outputs are written by a launch before a later region reads which inputs.
-std::vector<Hazard> hazards(const FusedGraph& fused) {
-  std::vector<Hazard> list;
-  for (size_t first = 0; first < fused.regions.size(); ++first)
-    for (ir::TensorId w : fused.regions[first].writes) {
-      if (fused.graph.tensor(w).role != ir::Role::Output) continue;
-      std::set<ir::TensorId> read;
-      for (size_t later = first + 1; later < fused.regions.size(); ++later)
-        for (ir::TensorId r : fused.regions[later].reads)
-          if (fused.graph.tensor(r).role == ir::Role::Input && read.insert(r).second) list.push_back({w, r});
-    }
-  return list;
-}
-
 // The memory's time, longer where there are too few threads to keep it busy.
 double estimate_ms(const Program& program, const Target& target) {
   const Rates peak = peak_rates(target);
@@ -286,17 +272,7 @@ class CudaProposal : public Proposal {
       text += fmt::format("launch {}: {} blocks of {} threads\n", l.name, l.grid, l.block);
     return text;
   }
-  std::vector<RegionInfo> regions() const override {
-    const FusedGraph& fused = program_->fused;
-    std::vector<RegionInfo> list;
-    for (const Region& r : fused.regions) {
-      std::set<ir::NodeId> nodes;
-      for (ir::NodeId n : r.nodes)
-        if (fused.origin[size_t(n)] >= 0) nodes.insert(fused.origin[size_t(n)]);
-      list.push_back({r.name, {nodes.begin(), nodes.end()}});
-    }
-    return list;
-  }
+  std::vector<RegionInfo> regions() const override { return region_infos(program_->fused); }
 
  private:
   std::shared_ptr<const Program> program_;
