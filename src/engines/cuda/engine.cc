@@ -42,6 +42,14 @@ std::shared_ptr<Program> build(const ir::Graph& graph, const Target& target) {
     Result<std::vector<Launch>> launches =
         r.anchor == Anchor::Rows ? cuda::rows_launches(fused, r, options, r.scratch_offset)
                                  : Result<std::vector<Launch>>(not_supported("no kernel of ours computes it yet"));
+    constexpr size_t kMostArguments = 4096;  // bytes that a kernel takes
+    if (launches)
+      for (const Launch& l : *launches)
+        if (l.arguments.size() > kMostArguments) {
+          launches =
+              not_supported("a kernel of {} tensors is more than one launch takes", r.reads.size() + r.writes.size());
+          break;
+        }
     if (!launches) {
       const ir::NodeId node = r.nodes.empty() ? -1 : fused.origin[size_t(r.nodes[0])];
       program->reasons.push_back(
