@@ -149,6 +149,8 @@ class Freezer {
       return invalid("tensor \"{}\" is marked constant, which only inputs can be; it is {}", t.name,
                      produced_.count(p.get()) ? "made by an op" : "a scalar");
     t.alignment = p->get_alignment();
+    if (t.alignment < 1)
+      return invalid("tensor \"{}\" has an alignment of {} bytes; at least 1 is expected", t.name, t.alignment);
     t.reordering = p->get_reordering_type();
     if (t.type == DataType_t::NOT_SET) t.type = t.role == Role::Virtual ? d_.intermediate : d_.io;
     if (p->get_ragged_offset()) {

@@ -12,6 +12,7 @@
 #include "device/cuda/nvrtc.h"
 #include "engines/cuda/kernel_headers.h"
 #include "engines/cuda/rows.h"
+#include "plan/device_copy.h"
 #include "plan/harness.h"
 #include "support/pointwise_graph.h"
 
@@ -146,11 +147,11 @@ class CudaCompiler : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!cuda::nvrtc_lookup().nvrtc) GTEST_SKIP() << cuda::nvrtc_lookup().problem;
-    char name[] = "/tmp/tilewright-kernels-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
+    std::string name = (std::filesystem::temp_directory_path() / "tilewright-kernels-").string() + std::string(6, 'X');
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
     if (const char* before = std::getenv("TILEWRIGHT_KERNELS")) before_ = before;
-    setenv("TILEWRIGHT_KERNELS", name, 1);
+    setenv("TILEWRIGHT_KERNELS", name.c_str(), 1);
     cuda::forget_compiled();
   }
   void TearDown() override {
@@ -260,6 +261,41 @@ TEST_F(CudaGpu, ReductionsOverEverythingAndOverOuterDims) {
       for (DataType_t type : {DataType_t::BFLOAT16, DataType_t::FLOAT, DataType_t::DOUBLE})
         check_on_gpu(amax(dim, to, type));
   for (int64_t channels : {1, 3, 8, 64, 72, 256, 1000}) check_on_gpu(batch_statistics(300000 / channels, channels));
+}
+
+TEST_F(CudaGpu, ACudaGraphIsMadeAndGivenOtherMemory) {
+  const Target target = *Target::of_gpu(0);
+  const ir::Graph graph = layernorm(33, 256);
+  const Verdict v = cuda_engine().propose(graph, target);
+  ASSERT_TRUE(v.proposal);
+  const auto artifact = v.proposal->compile(v.proposal->candidates()[0].config, nullptr);
+  ASSERT_TRUE(artifact) << artifact.status();
+  const auto plan = cuda_engine().load(graph, *artifact, target, nullptr);
+  ASSERT_TRUE(plan) << plan.status();
+  const cuda::Driver& d = cuda::driver();
+  cuda::CUstream stream = nullptr;
+  cuda::CUgraph made = nullptr;
+  ASSERT_EQ(d.stream_create(&stream, cuda::kStreamNonBlocking), cuda::kSuccess);
+  ASSERT_EQ(d.graph_create(&made, 0), cuda::kSuccess);
+  const Queue queue{0, stream, nullptr};
+  for (uint64_t round = 0; round < 3; ++round) {
+    Harness harness(graph, {.seed = round});
+    harness.workspace((*plan)->workspace_bytes());
+    auto copy = DeviceCopy::make(graph, harness, 0);
+    ASSERT_TRUE(copy && copy->upload().is_good());
+    const Status s = round == 0 ? (*plan)->populate_cuda_graph(made, copy->bindings(), copy->workspace(), queue)
+                                : (*plan)->update_cuda_graph(made, copy->bindings(), copy->workspace(), queue);
+    ASSERT_TRUE(s.is_good()) << s;
+    cuda::CUgraphExec exec = nullptr;
+    ASSERT_EQ(d.graph_instantiate(&exec, made, 0), cuda::kSuccess);
+    ASSERT_EQ(d.graph_launch(exec, stream), cuda::kSuccess);
+    ASSERT_EQ(d.stream_synchronize(stream), cuda::kSuccess);
+    ASSERT_TRUE(copy->download().is_good());
+    EXPECT_TRUE(harness.check().is_good()) << harness.check();
+    EXPECT_EQ(d.graph_exec_destroy(exec), cuda::kSuccess);
+  }
+  EXPECT_EQ(d.graph_destroy(made), cuda::kSuccess);
+  EXPECT_EQ(d.stream_destroy(stream), cuda::kSuccess);
 }
 
 TEST_F(CudaGpu, RandomGraphs) {

@@ -48,6 +48,16 @@ struct MatmulRelu {
   }
 };
 
+TEST(Graph, AnAlignmentIsAtLeastAByte) {
+  for (int64_t alignment : {0, -16}) {
+    MatmulRelu s;
+    s.a->set_alignment(alignment);
+    const error_t e = s.g.validate();
+    EXPECT_EQ(e.code, error_code_t::INVALID_VALUE);
+    EXPECT_THAT(e.err_msg, HasSubstr(fmt::format("\"A\" has an alignment of {} bytes", alignment)));
+  }
+}
+
 TEST(Graph, RunsMatmulRelu) {
   MatmulRelu s;
   ASSERT_TRUE(s.g.build({HeurMode_t::A, HeurMode_t::FALLBACK}).is_good());

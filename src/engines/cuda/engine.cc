@@ -9,6 +9,7 @@
 #include "engines/cuda/launch.h"
 #include "engines/cuda/rows.h"
 #include "ir/op_def.h"
+#include "plan/captured_node.h"
 #include "plan/fused_plan.h"
 #include "plan/rates.h"
 
@@ -177,28 +178,12 @@ class CudaExecutable : public Executable {
     return {};
   }
 
-  // By capturing a run on a stream of its own.
   Status populate_cuda_graph(void* graph, const Bindings& bindings, void* workspace,
                              const Queue& queue) const override {
-    const cuda::Driver& d = cuda::driver();
-    cuda::CUstream stream = nullptr;
-    TW_RETURN_IF_BAD(cuda::check(d.stream_create(&stream, cuda::kStreamNonBlocking), "cuStreamCreate"));
-    cuda::CUgraph captured = nullptr;
-    Status status = cuda::check(d.stream_begin_capture(stream, cuda::kCaptureThreadLocal), "cuStreamBeginCapture");
-    if (status.is_good()) {
-      Queue own = queue;
-      own.stream = stream;
-      status = run(bindings, workspace, own);
-      const Status end = cuda::check(d.stream_end_capture(stream, &captured), "cuStreamEndCapture");
-      if (status.is_good()) status = end;
-    }
-    cuda::CUgraphNode node = nullptr;
-    if (status.is_good())
-      status = cuda::check(d.graph_add_child_graph_node(&node, static_cast<cuda::CUgraph>(graph), nullptr, 0, captured),
-                           "cuGraphAddChildGraphNode");
-    if (captured) d.graph_destroy(captured);
-    d.stream_destroy(stream);
-    return status;
+    return capture_into(graph, *this, bindings, workspace, queue);
+  }
+  Status update_cuda_graph(void* graph, const Bindings& bindings, void* workspace, const Queue& queue) const override {
+    return capture_again(graph, *this, bindings, workspace, queue);
   }
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }

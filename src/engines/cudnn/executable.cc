@@ -6,6 +6,7 @@
 #include "device/cuda/gpu.h"
 #include "engines/cudnn/program.h"
 #include "ir/op_def.h"
+#include "plan/captured_node.h"
 
 namespace tilewright::cudnn {
 
@@ -117,7 +118,7 @@ class PlanExecutable : public Executable {
   Status populate_cuda_graph(void* graph, const Bindings& bindings, void* workspace,
                              const Queue& queue) const override {
     TW_RETURN_IF_BAD(check_queue(queue));
-    if (!native()) return capture_into(static_cast<cuda::CUgraph>(graph), bindings, workspace, queue);
+    if (!native()) return capture_into(graph, *this, bindings, workspace, queue);
     return on_graph(library().backend_populate_cuda_graph, "make a CUDA graph of", graph, bindings, workspace, queue);
   }
   Status update_cuda_graph(void* graph, const Bindings& bindings, void* workspace, const Queue& queue) const override {
@@ -125,14 +126,7 @@ class PlanExecutable : public Executable {
     if (native())
       return on_graph(library().backend_update_cuda_graph, "update the CUDA graph of", graph, bindings, workspace,
                       queue);
-    cuda::CUgraphNode nodes[2] = {};
-    size_t count = 2;
-    const auto target = static_cast<cuda::CUgraph>(graph);
-    TW_RETURN_IF_BAD(cuda::check(cuda::driver().graph_get_nodes(target, nodes, &count), "cuGraphGetNodes"));
-    if (count != 1 || nodes[1])
-      return invalid("the CUDA graph has other nodes than the one that populate_cuda_graph made of this plan");
-    TW_RETURN_IF_BAD(capture_into(target, bindings, workspace, queue));  // first, so that a failure leaves it whole
-    return cuda::check(cuda::driver().graph_destroy_node(nodes[0]), "cuGraphDestroyNode");
+    return capture_again(graph, *this, bindings, workspace, queue);
   }
 
   Result<std::vector<uint8_t>> saved() const override { return to_bytes(*program_); }
@@ -203,26 +197,6 @@ class PlanExecutable : public Executable {
       return call(static_cast<Handle>(queue.cudnn), program_->segments[0].plan.raw(), pack,
                   static_cast<CudaGraph>(graph));
     });
-  }
-
-  // An execution as a child node of the graph.
-  Status capture_into(cuda::CUgraph graph, const Bindings& bindings, void* workspace, const Queue& queue) const {
-    const auto stream = static_cast<cuda::CUstream>(queue.stream);
-    if (!stream)
-      return not_supported(
-          "this plan is captured to make a CUDA graph, which the default stream does not allow; "
-          "set another stream on the handle");
-    const cuda::Driver& d = cuda::driver();
-    TW_RETURN_IF_BAD(cuda::check(d.stream_begin_capture(stream, cuda::kCaptureThreadLocal), "cuStreamBeginCapture"));
-    const Status ran = run(bindings, workspace, queue);
-    cuda::CUgraph captured = nullptr;
-    const Status ended = cuda::check(d.stream_end_capture(stream, &captured), "cuStreamEndCapture");
-    cuda::CUgraphNode node = nullptr;
-    Status added = ran.is_bad() ? ran : ended;
-    if (added.is_good())
-      added = cuda::check(d.graph_add_child_graph_node(&node, graph, nullptr, 0, captured), "cuGraphAddChildGraphNode");
-    if (captured) d.graph_destroy(captured);
-    return added;
   }
 
   std::shared_ptr<const Program> program_;
