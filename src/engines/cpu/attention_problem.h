@@ -13,37 +13,16 @@
 #include "base/thread_pool.h"
 #include "engines/cpu/attention.h"
 #include "engines/cpu/attention_tile.h"
-#include "ops/attention_common.h"
+#include "fuse/attention_problem.h"
 
 namespace tilewright::cpu {
 
-// A tensor with four dims of stride; a factor of the scores is broadcast to theirs.
-struct AttentionOperand {
-  ir::TensorId id = ir::kNone;
-  DataType_t type = DataType_t::NOT_SET;
-  std::array<int64_t, 4> stride{};
-  // The stored value of a scalar, in its type.
-  std::shared_ptr<const std::array<uint8_t, 16>> stored;
+using fuse::AttentionOperand;
 
-  explicit operator bool() const { return id != ir::kNone; }
-  int64_t at(int64_t b, int64_t h, int64_t i, int64_t j) const {
-    return b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3];
-  }
-};
-
-struct AttentionProblem {
-  AttentionProblem(const ir::Graph&, const ir::Node&, AddressOf);
-
-  ops::AttentionOptions o;
+struct AttentionProblem : fuse::AttentionProblem {
+  AttentionProblem(const ir::Graph& g, const ir::Node& n, AddressOf address_of)
+      : fuse::AttentionProblem(g, n), address(std::move(address_of)) {}
   AddressOf address;
-  bool in_double = false;  // an operand or the compute type is DOUBLE
-  AttentionOperand q, k, v, scale, bias, seq_q, seq_kv, seed, offset, drop_mask, drop_scale, sink;  // both
-  AttentionOperand o_in, d_out, stats_in;                                                           // backward
-  std::vector<AttentionOperand> out;                                                                // by port
-  Dims dbias_dim;
-  std::vector<double> slope;  // ALiBi, by head
-
-  bool has_out(size_t port) const { return port < out.size() && out[port]; }
 };
 
 // The keys [begin, end) that a query sees. Neither end falls from one query of a batch to the next, so the queries that
