@@ -4,6 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/philox.h"
 #include "device/cuda/nvrtc.h"
 #include "engines/cuda/kernel_headers.h"
 #include "engines/cuda/launch.h"
@@ -202,6 +203,7 @@ class CudaExecutable : public Executable {
     switch (p.kind) {
       case Patch::Memory: return put(static_cast<char*>(bindings[size_t(p.tensor)]) + p.offset);
       case Patch::Workspace: return put(workspace + p.offset);
+      case Patch::Integer: return put(integer_key(bindings[size_t(p.tensor)], scalar_type_[size_t(p.tensor)]));
       default: break;
     }
     const double value = load_element(bindings[size_t(p.tensor)], scalar_type_[size_t(p.tensor)], 0);
@@ -219,7 +221,7 @@ class CudaExecutable : public Executable {
   int ordinal_;
 };
 
-// The memory's time, longer where there are too few threads to keep it busy.
+// The memory's time or the arithmetic's, longer where there are too few threads to keep the GPU busy.
 double estimate_ms(const Program& program, const Target& target) {
   const Rates peak = peak_rates(target);
   const double busy = double(target.gpu->sms) * 1024;  // threads that do
@@ -232,7 +234,8 @@ double estimate_ms(const Program& program, const Target& target) {
     for (const auto* list : {&r.reads, &r.writes})
       for (ir::TensorId t : *list) bytes += double(program.fused.graph.tensor(t).storage_bytes());
     const double share = std::min(1.0, double(l.grid) * l.block / busy);
-    ms += 0.002 + (first ? bytes / peak.bytes_per_ms / 0.8 / share : 0);
+    const double arithmetic = l.flops / peak.flops_per_ms / l.flops_share;
+    ms += 0.002 + std::max(first ? bytes / peak.bytes_per_ms / 0.8 : 0, arithmetic) / share;
   }
   return ms;
 }

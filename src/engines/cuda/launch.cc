@@ -45,6 +45,16 @@ void Arguments::scalar(const std::string& name, const ir::Graph& graph, ir::Tens
   std::memcpy(&bytes_[at], wide ? static_cast<const void*>(&value) : &narrow, wide ? 8 : 4);
 }
 
+void Arguments::key(const std::string& name, const ir::Graph& graph, ir::TensorId id) {
+  const ir::Tensor& t = graph.tensor(id);
+  declaration_ += fmt::format("  u64 {};\n", name);
+  const uint32_t at = reserve(8);
+  if (!t.value) return patches_.push_back({Patch::Integer, at, id, 0});
+  const int64_t* whole = std::get_if<int64_t>(&*t.value);
+  const int64_t value = whole ? *whole : int64_t(ir::scalar_value(*t.value));
+  std::memcpy(&bytes_[at], &value, sizeof value);
+}
+
 void Arguments::integer(const std::string& name, int64_t value, bool wide) {
   declaration_ += fmt::format("  {} {};\n", wide ? "i64" : "int", name);
   const uint32_t at = reserve(wide ? 8 : 4);

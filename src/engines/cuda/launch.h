@@ -11,9 +11,9 @@ namespace tilewright::cuda {
 
 // What is written into the arguments when the kernel is launched.
 struct Patch {
-  enum Kind : int { Memory, Workspace, Float, Double } kind = Memory;
+  enum Kind : int { Memory, Workspace, Float, Double, Integer } kind = Memory;
   uint32_t at = 0;                  // byte of the arguments
-  ir::TensorId tensor = ir::kNone;  // Memory: whose; Float, Double: the scalar whose value it is
+  ir::TensorId tensor = ir::kNone;  // Memory: whose; Float, Double, Integer: the scalar whose value it is
   int64_t offset = 0;               // bytes from the tensor's memory, or of the workspace
 };
 
@@ -26,6 +26,8 @@ struct Launch {
   std::vector<uint8_t> arguments;  // the one struct that the kernel takes
   std::vector<Patch> patches;
   int64_t zero_offset = 0, zero_bytes = 0;  // of the workspace, set to 0 before
+  // Known while plans are ranked; 0: bound by memory.
+  double flops = 0, flops_share = 0.02;  // of the tensor cores' peak that it reaches
 };
 
 // A name as part of a comment in the kernel's text.
@@ -40,6 +42,8 @@ class Arguments {
                int64_t offset = 0);
   void workspace(const std::string& type, const std::string& name, int64_t offset);
   void scalar(const std::string& name, const ir::Graph&, ir::TensorId, bool wide);
+  // A seed or an offset of random numbers, with all its bits.
+  void key(const std::string& name, const ir::Graph&, ir::TensorId);
   void integer(const std::string& name, int64_t value, bool wide);
   void integers(const std::string& name, const std::vector<int64_t>& values, bool wide);
 
