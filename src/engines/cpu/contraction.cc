@@ -506,7 +506,7 @@ std::unique_ptr<Kernel> make_part(const fuse::FusedGraph& fused, const fuse::Reg
 
 template <class T>
 std::unique_ptr<Kernel> make(const fuse::FusedGraph& fused, const fuse::Region& region) {
-  const Problem problem = make_problem(fused.graph, fused.graph.nodes[size_t(region.heavy)]);
+  const Problem problem = fuse::make_problem(fused.graph, fused.graph.nodes[size_t(region.heavy)]);
   std::vector<Problem> problems = {problem};
   if (region.side.empty()) problems = dense_parts(problem);  // a side reduction is joined over one problem's tiles
   std::vector<std::unique_ptr<Kernel>> parts;

@@ -4,9 +4,14 @@
 // tensor are checked once per point and segment instead of once per element.
 #pragma once
 
-#include "engines/cpu/problem.h"
+#include "fuse/contraction_problem.h"
 
 namespace tilewright::cpu {
+
+using fuse::along;
+using fuse::Coordinate;
+using fuse::kMaxProblem;
+using fuse::Problem;
 
 constexpr int kMaxChecked = 3;  // coordinates that may leave the tensor: one per spatial dim
 

@@ -54,7 +54,42 @@ std::string number(double x, bool wide) {
   return wide ? text : "float(" + text + ")";
 }
 
+Status check_type(DataType_t type) {
+  if (!element_type(type).empty()) return {};
+  return not_supported("elements of type {} are not taken by our kernels",
+                       type == kBitBoolean ? "BOOLEAN in bits" : to_string(type));
+}
+
+Status check_types(const fuse::PwProgram& p) {
+  for (const fuse::Access& a : p.access)
+    if (a.tensor != ir::kNone) TW_RETURN_IF_BAD(check_type(a.type));
+  return {};
+}
+
+std::string decompose(const char* prefix, const char* from, const char* extents, size_t rank,
+                      const std::string& indent) {
+  if (rank == 0) return "";
+  if (rank == 1) return fmt::format("{}const Index {}0 = {};\n", indent, prefix, from);
+  std::string text = fmt::format("{}Index {}_rest = {};\n", indent, prefix, from);
+  for (size_t d = rank; d-- > 1;)
+    text += fmt::format("{0}const Index {1}{2} = {1}_rest % a.{3}[{2}]; {1}_rest /= a.{3}[{2}];\n", indent, prefix, d,
+                        extents);
+  return text + fmt::format("{0}const Index {1}0 = {1}_rest;\n", indent, prefix);
+}
+
 namespace {
+
+// A kernel's text is of a class of shapes: of "stride [4096, 1] + 12" nothing stays.
+std::string without_strides(std::string text) {
+  constexpr std::string_view kStride = " stride [";
+  for (size_t at = text.find(kStride); at != text.npos; at = text.find(kStride, at)) {
+    size_t end = text.find(']', at) + 1;
+    if (text.compare(end, 3, " + ") == 0) end = text.find_first_not_of("0123456789", end + 3);
+    text.erase(at, std::min(text.find_first_not_of(' ', end), text.size()) - at);
+    text.insert(at, " ");
+  }
+  return text;
+}
 
 // A name as an identifier.
 std::string identifier(const std::string& name) {
@@ -64,6 +99,20 @@ std::string identifier(const std::string& name) {
 }
 
 }  // namespace
+
+std::string page_title(const std::string& name, const std::vector<const fuse::PwProgram*>& programs,
+                       const ir::Graph& graph) {
+  std::string text = "// " + printable(name) + "\n";
+  for (const fuse::PwProgram* p : programs) {
+    const std::string lines = without_strides(program_text(*p, graph));
+    for (size_t at = 0; at < lines.size();) {
+      const size_t end = std::min(lines.find('\n', at), lines.size());
+      text += "//   " + printable(lines.substr(at, end - at)) + "\n";
+      at = end + 1;
+    }
+  }
+  return text;
+}
 
 Emitter::Emitter(const fuse::PwProgram& program, const ir::Graph& graph, const std::string& prefix)
     : program_(program), graph_(graph), prefix_(prefix), wide_(program.needs_double()) {}

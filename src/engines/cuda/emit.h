@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "base/result.h"
 #include "fuse/program.h"
 
 namespace tilewright::cuda {
@@ -12,6 +13,14 @@ namespace tilewright::cuda {
 std::string element_type(DataType_t storage);
 const char* reduction_type(ReductionMode_t);  // "Sum"
 std::string number(double, bool wide);        // a literal
+// Why kernels do not take elements of a type; those of all accesses of a program.
+Status check_type(DataType_t storage);
+Status check_types(const fuse::PwProgram&);
+// The comment that a kernel's text begins with: what it computes, for a class of shapes.
+std::string page_title(const std::string& name, const std::vector<const fuse::PwProgram*>&, const ir::Graph&);
+// Declares prefix0, prefix1, ... of the linear index `from` over the dims whose sizes are the arguments' `extents`.
+std::string decompose(const char* prefix, const char* from, const char* extents, size_t rank,
+                      const std::string& indent);
 
 struct PointText {
   // Expressions for what depends on where: an element of an access, the index along one, a store's statement.

@@ -8,7 +8,7 @@
 #include "device/cuda/nvrtc.h"
 #include "engines/cuda/kernel_headers.h"
 #include "engines/cuda/launch.h"
-#include "engines/cuda/rows.h"
+#include "engines/cuda/region.h"
 #include "ir/op_def.h"
 #include "plan/captured_node.h"
 #include "plan/fused_plan.h"
@@ -19,7 +19,6 @@ namespace {
 
 using cuda::Launch;
 using cuda::Patch;
-using fuse::Anchor;
 using fuse::FusedGraph;
 using fuse::Region;
 
@@ -35,23 +34,12 @@ std::shared_ptr<Program> build(const ir::Graph& graph, const Target& target) {
   auto program = std::make_shared<Program>();
   FusedGraph& fused = program->fused;
   fused = fuse::fuse(graph);
-  const cuda::KernelOptions options{target.gpu->sms};
-  for (Region& r : fused.regions)
-    if (r.anchor == Anchor::Rows) r.scratch_bytes = cuda::rows_scratch_bytes(r, options);
+  const cuda::KernelOptions options{target.gpu->sms, target.gpu->arch};
+  for (Region& r : fused.regions) r.scratch_bytes = cuda::region_scratch_bytes(fused, r, options);
   place_intermediates(fused);
   for (size_t k = 0; k < fused.regions.size(); ++k) {
     const Region& r = fused.regions[k];
-    Result<std::vector<Launch>> launches =
-        r.anchor == Anchor::Rows ? cuda::rows_launches(fused, r, options, r.scratch_offset)
-                                 : Result<std::vector<Launch>>(not_supported("no kernel of ours computes it yet"));
-    constexpr size_t kMostArguments = 4096;  // bytes that a kernel takes
-    if (launches)
-      for (const Launch& l : *launches)
-        if (l.arguments.size() > kMostArguments) {
-          launches =
-              not_supported("a kernel of {} tensors is more than one launch takes", r.reads.size() + r.writes.size());
-          break;
-        }
+    Result<std::vector<Launch>> launches = cuda::region_launches(fused, r, options);
     if (!launches) {
       const ir::NodeId node = r.nodes.empty() ? -1 : fused.origin[size_t(r.nodes[0])];
       program->reasons.push_back(

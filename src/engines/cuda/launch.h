@@ -30,6 +30,13 @@ struct Launch {
   double flops = 0, flops_share = 0.02;  // of the tensor cores' peak that it reaches
 };
 
+// What kernels are made for.
+struct KernelOptions {
+  int sms = 132;             // multiprocessors
+  int arch = 75;             // 10 * major + minor
+  bool tensor_cores = true;  // may be used where they round nothing that the graph does not
+};
+
 // A name as part of a comment in the kernel's text.
 std::string printable(const std::string& name);
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engines/cuda/emit.h"
+#include "engines/cuda/side.h"
 #include "engines/cuda/space.h"
 #include "engines/cuda/split_rows.h"
 #include "layout/view.h"
@@ -43,30 +44,6 @@ enum class SideKind {
   Points,   // anything else: each point by itself
 };
 
-bool is_max_like(ReductionMode_t mode) {
-  return mode == ReductionMode_t::MAX || mode == ReductionMode_t::MIN || mode == ReductionMode_t::AMAX;
-}
-bool is_product(ReductionMode_t mode) { return mode == ReductionMode_t::MUL || mode == ReductionMode_t::MUL_NO_ZEROS; }
-
-int64_t side_elements(const Region& r, const SideReduction& s) {
-  int64_t n = 1;
-  for (size_t d = 0; d < r.program.domain.size(); ++d)
-    if (!(s.reduced >> d & 1)) n *= r.program.domain[d];
-  return n;
-}
-
-// A kernel's text is of a class of shapes: of "stride [4096, 1] + 12" nothing stays.
-std::string without_strides(std::string text) {
-  constexpr std::string_view kStride = " stride [";
-  for (size_t at = text.find(kStride); at != text.npos; at = text.find(kStride, at)) {
-    size_t end = text.find(']', at) + 1;
-    if (text.compare(end, 3, " + ") == 0) end = text.find_first_not_of("0123456789", end + 3);
-    text.erase(at, std::min(text.find_first_not_of(' ', end), text.size()) - at);
-    text.insert(at, " ");
-  }
-  return text;
-}
-
 // Vectors of a row that a block takes at once where rows are cut: those of results that all blocks fold.
 constexpr int kChunk = 2048;
 
@@ -92,23 +69,14 @@ class RowsKernel {
   }
 
   Result<std::vector<Launch>> launches() {
-    for (const fuse::Access& a : p_.access)
-      if (a.tensor != ir::kNone && element_type(a.type).empty()) return refused(a.type);
-    for (const SideReduction& s : region_.side) {
-      if (element_type(s.out.type).empty()) return refused(s.out.type);
-      if (is_product(s.mode)) return not_supported("a product beside other results");
-    }
+    TW_RETURN_IF_BAD(check_types(p_));
+    TW_RETURN_IF_BAD(check_sides(region_));
     std::vector<Launch> list = {main_launch()};
-    for (size_t s = 0; s < region_.side.size(); ++s) list.push_back(side_launch(s));
+    for (size_t s = 0; s < region_.side.size(); ++s) list.push_back(result_launch(s));
     return list;
   }
 
  private:
-  static Status refused(DataType_t type) {
-    return not_supported("elements of type {} are not taken by our kernels",
-                         type == kBitBoolean ? "BOOLEAN in bits" : to_string(type));
-  }
-
   // --- what is where -----------------------------------------------------------------------------------------------
   bool varies_inside(int access) const {
     const auto& s = space_.stride[size_t(access)];
@@ -165,17 +133,6 @@ class RowsKernel {
     for (size_t d = 0; d < space_.inner.size(); ++d)
       if (stride[outer + d] != 0) text += fmt::format(" + i{} * a.{}_stride[{}]", d, name, outer + d);
     return text;
-  }
-  // Declares o0, o1, ... of a row's number.
-  std::string decompose(const char* prefix, const char* from, const char* extents, size_t rank,
-                        const std::string& indent) const {
-    if (rank == 0) return "";
-    if (rank == 1) return fmt::format("{}const Index {}0 = {};\n", indent, prefix, from);
-    std::string text = fmt::format("{}Index {}_rest = {};\n", indent, prefix, from);
-    for (size_t d = rank; d-- > 1;)
-      text += fmt::format("{0}const Index {1}{2} = {1}_rest % a.{3}[{2}]; {1}_rest /= a.{3}[{2}];\n", indent, prefix, d,
-                          extents);
-    return text + fmt::format("{0}const Index {1}0 = {1}_rest;\n", indent, prefix);
   }
 
   // --- the pieces of the text --------------------------------------------------------------------------------------
@@ -271,24 +228,16 @@ class RowsKernel {
           std::min<int64_t>(space_.rows(), std::max(int64_t(options_.sms) * 1024 / shape_.threads, int64_t(1)));
     else launch.grid = space_.rows();
     launch.grid = std::max<int64_t>(1, std::min<int64_t>(launch.grid, INT32_MAX));
-    int64_t bytes = 0;
-    for (const SideReduction& s : region_.side) bytes += scratch_of(s);
-    launch.zero_offset = scratch_, launch.zero_bytes = bytes;
+    launch.zero_offset = scratch_, launch.zero_bytes = side_scratch_bytes(region_, emit_.wide());
     return launch;
   }
 
   std::string header() const {
-    std::string text = "// " + printable(region_.name) + "\n";
-    const std::string program = without_strides(program_text(p_, fused_.graph));
-    for (size_t at = 0; at < program.size();) {
-      const size_t end = std::min(program.find('\n', at), program.size());
-      text += "//   " + printable(program.substr(at, end - at)) + "\n";
-      at = end + 1;
-    }
-    return text + fmt::format(
-                      "#include \"tilewright/prelude.cuh\"\nnamespace tw {{\ntypedef {} F;      // values\n"
-                      "typedef {} Index;  // of elements\n\n",
-                      emit_.type(), index());
+    return page_title(region_.name, {&p_}, fused_.graph) +
+           fmt::format(
+               "#include \"tilewright/prelude.cuh\"\nnamespace tw {{\ntypedef {} F;      // values\n"
+               "typedef {} Index;  // of elements\n\n",
+               emit_.type(), index());
   }
 
   void declare_arguments(Arguments& args) const {
@@ -297,7 +246,7 @@ class RowsKernel {
       if (a.tensor != ir::kNone) args.pointer(element_type(a.type), pointer(int(k)), fused_, a.tensor);
     }
     for (size_t s = 0; s < region_.side.size(); ++s)
-      args.workspace("F", fmt::format("fold{}", s), scratch_ + side_offset(s));
+      args.workspace("F", fmt::format("fold{}", s), scratch_ + side_offset(region_, s, emit_.wide()));
     for (int k : emit_.scalars()) args.scalar(emit_.scalar(k), fused_.graph, p_.code[size_t(k)].tensor, emit_.wide());
     args.integer("rows", space_.rows(), space_.wide);
     args.integer("vectors", space_.row_size() / width_, space_.wide);
@@ -458,14 +407,6 @@ class RowsKernel {
 
   // --- side reductions: folded in the workspace, in F, and stored by a launch of their own
   // -----------------------------
-  int64_t scratch_of(const SideReduction& s) const {
-    return (side_elements(region_, s) * (emit_.wide() ? 8 : 4) + 255) / 256 * 256;
-  }
-  int64_t side_offset(size_t s) const {
-    int64_t at = 0;
-    for (size_t i = 0; i < s; ++i) at += scratch_of(region_.side[i]);
-    return at;
-  }
   // Row-major strides over the kept dims of the region's domain, as the space has them.
   std::vector<int64_t> side_strides(size_t s) const {
     const std::vector<int64_t>& like = space_.side[s];  // 0 along the reduced dims
@@ -479,10 +420,6 @@ class RowsKernel {
   }
   // A dim of the space is reduced where the result has one element for all of it.
   bool reduced_in_space(size_t s, size_t d) const { return space_.side[s][d] == 0; }
-  std::string fold_type(size_t s) const {
-    const ReductionMode_t mode = region_.side[s].mode;
-    return mode == ReductionMode_t::MIN ? "Min" : is_max_like(mode) ? "Max" : "Sum";
-  }
   std::string side_start(size_t s) const {
     const std::string r = reduction_type(region_.side[s].mode);
     if (side_kind_[s] == SideKind::Whole) return fmt::format("  F w{} = {}::start<F>();\n", s, r);
@@ -503,8 +440,8 @@ class RowsKernel {
         return fmt::format("        {0} = {1}::join({0}, {2});\n", at, r, element);
       }
       default:
-        return fmt::format("        fold({}(), a.{} + ({}{}), {});\n", fold_type(s), name, base(name, side_strides(s)),
-                           inside(name, side_strides(s)), element);
+        return fmt::format("        fold({}(), a.{} + ({}{}), {});\n", fold_type(region_.side[s].mode), name,
+                           base(name, side_strides(s)), inside(name, side_strides(s)), element);
     }
   }
   std::string side_end(size_t s) const {
@@ -513,51 +450,22 @@ class RowsKernel {
       return fmt::format(
           "  w{0} = block_reduce<{1}>(w{0}, shared[turn ^= 1]);\n  if (threadIdx.x == 0) fold({2}(), a.fold{0}, "
           "w{0});\n",
-          s, r, fold_type(s));
+          s, r, fold_type(region_.side[s].mode));
     if (side_kind_[s] != SideKind::Columns) return "";
     return fmt::format(
         "#pragma unroll\n  for (int v = 0; v < {1}; ++v) {{\n    const Index c = threadIdx.x + v * {3};\n"
         "    if (c >= a.vectors) break;\n#pragma unroll\n    for (int k = 0; k < {2}; ++k)\n"
         "      fold({4}(), a.fold{0} + c * {2} + k, w{0}[v][k]);\n  }}\n",
-        s, shape_.kept, width_, shape_.threads, fold_type(s));
+        s, shape_.kept, width_, shape_.threads, fold_type(region_.side[s].mode));
   }
 
-  // Stores what a side reduction gave, as its type wants it.
-  Launch side_launch(size_t s) const {
-    const SideReduction& side = region_.side[s];
-    std::vector<int64_t> extents, stride;
-    std::vector<int64_t> all = space_.outer;
+  // Along the dims that a side reduction keeps.
+  Launch result_launch(size_t s) const {
+    std::vector<int64_t> extents, stride, all = space_.outer;
     all.insert(all.end(), space_.inner.begin(), space_.inner.end());
     for (size_t d = 0; d < all.size(); ++d)
       if (!reduced_in_space(s, d)) extents.push_back(all[d]), stride.push_back(space_.side[s][d]);
-    Launch launch;
-    launch.name = fmt::format("result of {}", region_.name);
-    launch.block = 256;
-    Arguments args;
-    args.workspace("const F", "fold", scratch_ + side_offset(s));
-    args.pointer(element_type(side.out.type), "y", fused_, side.out.tensor);
-    const int64_t count = side_elements(region_, side);
-    args.integer("count", count, true);
-    args.integer("y_at", side.out.offset, true);
-    args.integers("extent", extents, true);
-    args.integers("y_stride", stride, true);
-    args.finish(launch);
-    std::string at = "a.y_at";
-    for (size_t d = 0; d < extents.size(); ++d) at += fmt::format(" + i{} * a.y_stride[{}]", d, d);
-    launch.text =
-        fmt::format(
-            "// {}\n#include \"tilewright/prelude.cuh\"\nnamespace tw {{\ntypedef {} F;\ntypedef i64 "
-            "Index;\n\nstruct Args {{\n{}}};\n\n",
-            printable(launch.name), emit_.type(), args.declaration()) +
-        "extern \"C\" __global__ void tw_kernel(const __grid_constant__ Args a) {\n"
-        "  const Index at = blockIdx.x * Index(blockDim.x) + threadIdx.x;\n  if (at >= a.count) return;\n" +
-        decompose("i", "at", "extent", extents.size(), "  ") +
-        fmt::format(
-            "  const F all = {0}::join({0}::start<F>(), unfold({1}(), a.fold[at]));\n"
-            "  a.y[{2}] = {3}::set({0}::finish(all, {4}));\n}}\n}}  // namespace tw\n",
-            reduction_type(side.mode), fold_type(s), at, element_type(side.out.type), number(double(side.count), true));
-    launch.grid = std::max<int64_t>(1, (count + 255) / 256);
-    return launch;
+    return side_launch(fused_, region_, s, emit_.wide(), extents, stride, scratch_);
   }
 
   int64_t chunks() const { return (space_.row_size() / width_ + kChunk - 1) / kChunk; }
@@ -578,17 +486,6 @@ class RowsKernel {
 
 }  // namespace
 
-namespace {
-
-int64_t side_scratch_bytes(const Region& region) {
-  int64_t bytes = 0;
-  for (const SideReduction& s : region.side)
-    bytes += (side_elements(region, s) * (region.program.needs_double() ? 8 : 4) + 255) / 256 * 256;
-  return bytes;
-}
-
-}  // namespace
-
 Result<std::vector<Launch>> rows_launches(const fuse::FusedGraph& fused, const Region& region,
                                           const KernelOptions& options, int64_t scratch_offset) {
   if (!wants_split(region, options)) return RowsKernel(fused, region, options, scratch_offset).launches();
@@ -597,17 +494,18 @@ Result<std::vector<Launch>> rows_launches(const fuse::FusedGraph& fused, const R
   int64_t at = scratch_offset + split_scratch_bytes(region);
   for (const Region& part : split_rows(split, region, scratch_offset)) {
     TW_ASSIGN_OR_RETURN(std::vector<Launch> list, RowsKernel(split, part, options, at).launches());
-    at += side_scratch_bytes(part);
+    at += side_scratch_bytes(part, part.program.needs_double());
     all.insert(all.end(), list.begin(), list.end());
   }
   return all;
 }
 
 int64_t rows_scratch_bytes(const Region& region, const KernelOptions& options) {
-  if (!wants_split(region, options)) return side_scratch_bytes(region);
+  if (!wants_split(region, options)) return side_scratch_bytes(region, region.program.needs_double());
   fuse::FusedGraph unused;
   int64_t bytes = split_scratch_bytes(region);
-  for (const Region& part : split_rows(unused, region, 0)) bytes += side_scratch_bytes(part);
+  for (const Region& part : split_rows(unused, region, 0))
+    bytes += side_scratch_bytes(part, part.program.needs_double());
   return bytes;
 }
 

@@ -2,13 +2,9 @@
 #pragma once
 
 #include "engines/cuda/launch.h"
-#include "plan/engine.h"
 
 namespace tilewright::cuda {
 
-struct KernelOptions {
-  int sms = 132;  // multiprocessors
-};
 // The launches of a region; or why it has none. Their scratch is in the workspace, from `scratch_offset` on.
 Result<std::vector<Launch>> rows_launches(const fuse::FusedGraph&, const fuse::Region&, const KernelOptions&,
                                           int64_t scratch_offset);

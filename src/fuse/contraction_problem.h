@@ -8,7 +8,7 @@
 
 #include "fuse/regions.h"
 
-namespace tilewright::cpu {
+namespace tilewright::fuse {
 
 constexpr int kMaxProblem = 16;
 
@@ -52,9 +52,9 @@ void exchange(Problem&);
 void sort_group(Problem&, char group, const std::array<int64_t, kMaxProblem>& weight);
 
 // Strides per problem dim of an access over the result's, or an operand's, dims.
-std::array<int64_t, kMaxProblem> problem_strides(const Problem&, const fuse::Access&);
+std::array<int64_t, kMaxProblem> problem_strides(const Problem&, const Access&);
 // The offset of the result's point with all indices 0.
-int64_t problem_offset(const Problem&, const fuse::Access&);
-std::array<int64_t, kMaxProblem> operand_strides(const Problem&, int operand, const fuse::Access&);
+int64_t problem_offset(const Problem&, const Access&);
+std::array<int64_t, kMaxProblem> operand_strides(const Problem&, int operand, const Access&);
 
-}  // namespace tilewright::cpu
+}  // namespace tilewright::fuse

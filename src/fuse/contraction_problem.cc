@@ -1,4 +1,4 @@
-#include "engines/cpu/problem.h"
+#include "fuse/contraction_problem.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 #include "ops/convolution.h"
 
-namespace tilewright::cpu {
+namespace tilewright::fuse {
 
 Coordinate along(int dim, int64_t extent, int64_t factor) {
   Coordinate c;
@@ -233,20 +233,20 @@ void sort_group(Problem& p, char group, const Factors& weight) {
   reorder(p, order);
 }
 
-Factors problem_strides(const Problem& p, const fuse::Access& a) {
+Factors problem_strides(const Problem& p, const Access& a) {
   Factors s = {};
   for (size_t d = 0; d < p.result.size(); ++d)
     for (size_t i = 0; i < p.dims.size(); ++i) s[i] += p.result[d][i] * a.stride[d];
   return s;
 }
 
-int64_t problem_offset(const Problem& p, const fuse::Access& a) {
+int64_t problem_offset(const Problem& p, const Access& a) {
   int64_t at = a.offset;
   for (size_t d = 0; d < p.result_base.size(); ++d) at += p.result_base[d] * a.stride[d];
   return at;
 }
 
-Factors operand_strides(const Problem& p, int operand, const fuse::Access& a) {
+Factors operand_strides(const Problem& p, int operand, const Access& a) {
   Factors s = {};
   const auto& coordinates = p.operand[size_t(operand)];
   for (size_t d = 0; d < coordinates.size(); ++d)
@@ -254,4 +254,4 @@ Factors operand_strides(const Problem& p, int operand, const fuse::Access& a) {
   return s;
 }
 
-}  // namespace tilewright::cpu
+}  // namespace tilewright::fuse

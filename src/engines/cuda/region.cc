@@ -1,0 +1,39 @@
+#include "engines/cuda/region.h"
+
+#include "engines/cuda/rows.h"
+
+namespace tilewright::cuda {
+
+using fuse::Anchor;
+
+int64_t region_scratch_bytes(const fuse::FusedGraph&, const fuse::Region& region, const KernelOptions& options) {
+  switch (region.anchor) {
+    case Anchor::Rows: return rows_scratch_bytes(region, options);
+    default: return 0;
+  }
+}
+
+namespace {
+
+Result<std::vector<Launch>> launches_of(const fuse::FusedGraph& fused, const fuse::Region& region,
+                                        const KernelOptions& options) {
+  switch (region.anchor) {
+    case Anchor::Rows: return rows_launches(fused, region, options, region.scratch_offset);
+    default: return not_supported("no kernel of ours computes it yet");
+  }
+}
+
+}  // namespace
+
+Result<std::vector<Launch>> region_launches(const fuse::FusedGraph& fused, const fuse::Region& region,
+                                            const KernelOptions& options) {
+  TW_ASSIGN_OR_RETURN(std::vector<Launch> launches, launches_of(fused, region, options));
+  constexpr size_t kMostArguments = 4096;  // bytes that a kernel takes
+  for (const Launch& l : launches)
+    if (l.arguments.size() > kMostArguments)
+      return not_supported("a kernel of {} tensors is more than one launch takes",
+                           region.reads.size() + region.writes.size());
+  return launches;
+}
+
+}  // namespace tilewright::cuda
