@@ -28,13 +28,14 @@ class Handle {
 // A handle for this machine's CPU. It needs no CUDA. Destroy it with destroy_handle.
 error_t create_handle(Handle* handle);
 // For a device by its name: "cpu", "cuda" (the first GPU) or "cuda:N"; `stream`: a cudaStream_t of that GPU, null for
-// its default stream. INVALID_CUDA_DEVICE, with what is missing, where there is no such GPU.
+// its default stream. INVALID_CUDA_DEVICE, with what is missing, where there is no such GPU. "cuda:N,compute_75": the
+// same GPU as one of compute capability 7.5, on which kernels of this library go through the driver's own compiler.
 error_t create_handle(Handle* handle, const std::string& device, void* stream = nullptr);
 error_t destroy_handle(Handle handle);
 // On a GPU executions are put on this stream. On the CPU it is kept only: executions run in the caller's thread.
 error_t set_stream(Handle handle, void* stream);
 error_t get_stream(Handle handle, void** stream);
-// "cpu" or "cuda:N".
+// As create_handle takes it: "cpu", "cuda:N".
 error_t get_device(Handle handle, std::string& device);
 
 // The cuDNN 9 to use and no other: libcudnn.so.9 or a folder that has it. To be called before a GPU is first used.

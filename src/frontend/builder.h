@@ -71,7 +71,7 @@ struct Graph::Impl {
   Description description;
   Frozen frozen;         // after validate / build_operation_graph
   bool lowered = false;  // build_operation_graph done
-  int ordinal = -1;      // of the GPU that build_operation_graph was told to build for
+  Queue queue;           // that build_operation_graph was told to build for; ordinal -1: none
   PlanList plans;
   std::string loaded_note;  // what deserialize had to say
   std::string tuned_note;   // what autotune remembered, or why it could not

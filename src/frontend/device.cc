@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "engines/cudnn/loader.h"
 #include "frontend/handle.h"
+#include "plan/target.h"
 
 namespace tilewright {
 namespace {
@@ -67,7 +68,7 @@ Status set_cudnn_stream(const Queue& queue) {
 // cuDNN's part of a handle of ours, made when the handle is first used: it takes a while and some device memory.
 Status add_cudnn(Queue& queue) {
   const cudnn::Library* library = cudnn::lookup().calls;
-  if (queue.ordinal < 0 || queue.cudnn || !library) return {};
+  if (queue.ordinal < 0 || queue.ptx > 0 || queue.cudnn || !library) return {};
   const cuda::ScopedDevice device(queue.ordinal);
   TW_RETURN_IF_BAD(device.status());
   cudnnContext* made = nullptr;
@@ -78,20 +79,30 @@ Status add_cudnn(Queue& queue) {
   return set_cudnn_stream(queue);
 }
 
-Result<int> ordinal_of(const std::string& device) {
-  if (device == "cpu") return -1;
-  const std::string digits = device.size() > 5 ? device.substr(5) : "0";
-  if (device.rfind("cuda", 0) != 0 || (device.size() > 4 && device[4] != ':') || device.size() == 5 ||
+// "cpu", "cuda", "cuda:1", "cuda:1,compute_75".
+Result<Queue> queue_of_name(const std::string& device) {
+  if (device == "cpu") return Queue{};
+  const auto not_understood = [&] {
+    return invalid("create_handle: device \"{}\" is not understood; expected cpu, cuda, cuda:N or cuda:N,compute_75",
+                   device);
+  };
+  const std::string place = device.size() > 5 ? device.substr(5) : "0";
+  const std::string digits = place.substr(0, place.find(','));
+  if (device.rfind("cuda", 0) != 0 || (device.size() > 4 && device[4] != ':') || device.size() == 5 || digits.empty() ||
       digits.size() > 4 || digits.find_first_not_of("0123456789") != digits.npos)
-    return invalid("create_handle: device \"{}\" is not understood; expected cpu, cuda or cuda:N", device);
+    return not_understood();
   if (!cuda::driver_lookup().driver)
     return error(error_code_t::INVALID_CUDA_DEVICE, "create_handle: device \"{}\": {}", device, no_driver());
-  const int ordinal = std::stoi(digits);
-  if (ordinal >= cuda::device_count())
+  Queue queue;
+  queue.ordinal = std::stoi(digits);
+  if (queue.ordinal >= cuda::device_count())
     return error(error_code_t::INVALID_CUDA_DEVICE,
                  "create_handle: device \"{}\": this machine has {} GPU{}, counted from 0", device,
                  cuda::device_count(), cuda::device_count() == 1 ? "" : "s");
-  return ordinal;
+  if (digits == place) return queue;
+  TW_ASSIGN_OR_RETURN(const Target target, Target::parse(device));
+  queue.ptx = target.gpu->arch;
+  return queue;
 }
 
 }  // namespace
@@ -118,12 +129,13 @@ error_t create_handle(Handle* handle) { return create_handle(handle, "cpu", null
 
 error_t create_handle(Handle* handle, const std::string& device, void* stream) {
   if (!handle) return invalid("create_handle: the result pointer is null");
-  TW_ASSIGN_OR_RETURN(const int ordinal, ordinal_of(device));
-  if (ordinal >= 0) TW_RETURN_IF_BAD(cuda::primary_context(ordinal).status());
+  TW_ASSIGN_OR_RETURN(Queue queue, queue_of_name(device));
+  if (queue.ordinal >= 0) TW_RETURN_IF_BAD(cuda::primary_context(queue.ordinal).status());
+  queue.stream = stream;
   Registry& r = registry();
   std::unique_lock lock(r.mutex);
   auto* opaque = reinterpret_cast<cudnnContext*>(++r.last);
-  r.queues[opaque] = {ordinal, stream, nullptr};
+  r.queues[opaque] = queue;
   *handle = Handle(opaque);
   return {};
 }
@@ -179,6 +191,7 @@ error_t get_stream(Handle h, void** stream) {
 error_t get_device(Handle h, std::string& device) {
   TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(h));
   device = queue.ordinal < 0 ? "cpu" : fmt::format("cuda:{}", queue.ordinal);
+  if (queue.ptx > 0) device += fmt::format(",compute_{}", queue.ptx);
   return {};
 }
 

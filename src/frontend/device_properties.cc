@@ -10,7 +10,7 @@ namespace tilewright {
 error_t DeviceProperties::build() {
   const auto target = [&]() -> Result<Target> {
     TW_ASSIGN_OR_RETURN(const Queue queue, queue_of(handle_));
-    if (queue.ordinal >= 0) return Target::of_gpu(queue.ordinal);
+    if (queue.ordinal >= 0) return Target::of_gpu(queue.ordinal, queue.ptx);
     return !handle_ && cuda::device_count() > 0 ? Target::of_gpu(device_id_) : Target::this_machine();
   }();
   status_ = target.status();

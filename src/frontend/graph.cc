@@ -170,7 +170,7 @@ Status Graph::Impl::lower(Handle handle) {
     if (t && !t->has_uid()) t->set_uid(next++);
   frozen = std::move(*fresh);
   lowered = true;
-  ordinal = queue.ordinal;
+  this->queue = queue;
   PlanFilters filters = plans.filters;
   plans = PlanList{};
   plans.filters = std::move(filters);
@@ -188,7 +188,7 @@ Result<Target> gpu_target(const std::string& json) {
 
 // A handle of a GPU counts before a description of one.
 Result<Target> target_of(const Graph::Impl& impl) {
-  if (impl.ordinal >= 0) return Target::of_gpu(impl.ordinal);
+  if (impl.queue.ordinal >= 0) return Target::of_gpu(impl.queue.ordinal, impl.queue.ptx);
   if (const auto& properties = impl.description.device_properties; properties && !properties->target().empty())
     return properties->gpu().empty() ? Target::parse(properties->target()) : gpu_target(properties->gpu());
   return Target::this_machine();

@@ -86,14 +86,14 @@ Status load_plan_file(Graph::Impl& impl, const std::vector<uint8_t>& bytes, Load
   const Engine* engine = find_engine(engine_name);
   Target here = Target::this_machine();
   if (queue.ordinal >= 0) {
-    TW_ASSIGN_OR_RETURN(here, Target::of_gpu(queue.ordinal));
+    TW_ASSIGN_OR_RETURN(here, Target::of_gpu(queue.ordinal, queue.ptx));
   }
   std::string mismatch;
   if (!engine) mismatch = fmt::format("it is for engine \"{}\", which this library does not have", engine_name);
   else if (plan.value("engine_version", 0) != engine->version())
     mismatch = fmt::format("it was made by version {} of engine {}, this is version {}",
                            plan.value("engine_version", 0), engine_name, engine->version());
-  else if (auto reasons = engine->unavailable(here); !reasons.empty())
+  else if (auto reasons = engine->cannot_load(here); !reasons.empty())
     mismatch = fmt::format("engine {} cannot work here: {}", engine_name, reasons[0].text);
 
   PlanList plans;
@@ -124,7 +124,7 @@ Status load_plan_file(Graph::Impl& impl, const std::vector<uint8_t>& bytes, Load
   impl.description = std::move(description);
   impl.frozen = std::move(frozen);
   impl.lowered = true;
-  impl.ordinal = queue.ordinal;
+  impl.queue = queue;
   impl.plans = std::move(plans);
   impl.loaded_note = std::move(note);
   return {};

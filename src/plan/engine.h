@@ -35,6 +35,7 @@ struct Queue {
   int ordinal = -1;        // of the GPU; -1: the CPU
   void* stream = nullptr;  // a CUstream of that GPU; null: its default stream
   void* cudnn = nullptr;   // a cudnnHandle_t on that GPU and stream, where there is cuDNN
+  int ptx = 0;             // not 0: our kernels are PTX of this architecture (75), which the GPU's driver compiles
 };
 
 // One launch: what a profiler would show as a kernel.
@@ -115,6 +116,11 @@ struct RegionInfo {
   std::vector<ir::NodeId> nodes;  // of the graph that was proposed
 };
 
+// A kernel as it was generated: a page for people, and what the compiler gets.
+struct KernelText {
+  std::string name, text;
+};
+
 // The analysis of one graph by one engine, done once and shared by all its candidates.
 class Proposal {
  public:
@@ -126,6 +132,8 @@ class Proposal {
   virtual Result<Artifact> compile(const std::string& config, KernelCache* cache) const = 0;
   virtual std::string explain() const = 0;                        // regions and why this shape of launch
   virtual std::vector<RegionInfo> regions() const { return {}; }  // in launch order; empty: no fusion to tell of
+  // In launch order; empty for engines that generate no text.
+  virtual std::vector<KernelText> kernels(const std::string& /*config*/) const { return {}; }
   // Engines within the engine that a caller may name by number, with knobs (create_execution_plan).
   virtual int64_t engine_count() const { return 0; }
   virtual Result<std::vector<Knob>> knobs(int64_t engine) const;
@@ -145,6 +153,8 @@ class Engine {
   virtual int version() const = 0;          // raised when artifacts change meaning
   // Empty when the engine can work on this machine and target; else why not.
   virtual std::vector<Reason> unavailable(const Target&) const = 0;
+  // The same of plans from files, for engines that need less to run a plan than to make one.
+  virtual std::vector<Reason> cannot_load(const Target& target) const { return unavailable(target); }
   virtual Verdict propose(const ir::Graph&, const Target&) const = 0;
   // An artifact without bytes is compiled from its config, with `cache` as in compile().
   virtual Result<std::unique_ptr<Executable>> load(const ir::Graph&, const Artifact&, const Target&,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/thread_pool.h"
+#include "device/cuda/compiler.h"
 #include "plan/gpu_profiles.h"
 
 namespace tilewright {
@@ -50,21 +51,27 @@ std::string Target::hardware() const {
 Target Target::of_gpu(cuda::GpuProperties properties, int ordinal) {
   Target t;
   t.device = "cuda";
-  t.arch = fmt::format("sm_{}", properties.arch);
+  t.arch = fmt::format("{}_{}", properties.ptx ? "compute" : "sm", properties.arch);
   t.gpu = std::make_shared<cuda::GpuProperties>(std::move(properties));
   t.ordinal = ordinal;
   return t;
 }
 
-Result<Target> Target::of_gpu(int ordinal) {
+std::string Target::code() const { return gpu->ptx ? arch : cuda::native_arch(gpu->arch); }
+
+Result<Target> Target::of_gpu(int ordinal, int ptx) {
   TW_ASSIGN_OR_RETURN(cuda::GpuProperties properties, cuda::gpu_properties(ordinal));
+  if (ptx > 0) {
+    TW_ASSIGN_OR_RETURN(properties, properties.as_ptx_of(ptx));
+  }
   return of_gpu(std::move(properties), ordinal);
 }
 
 namespace {
 
 constexpr const char* kExpected =
-    "expected cpu:ARCH[,threads=N], cuda[:N], h200, or cuda:sm_NN[,sms=N][,smem=KiB][,l2=MiB]";
+    "expected cpu:ARCH[,threads=N]; cuda, cuda:N or cuda:N,compute_NN, a GPU of this machine; h200; or sm_NN or "
+    "compute_NN, a GPU of that architecture, with [,sms=N][,smem=KiB][,l2=MiB]";
 
 // A whole number of at most 8 digits; -1: it is none.
 int number(const std::string& text) {
@@ -95,16 +102,35 @@ Result<Target> parse_cpu(const std::string& text, const std::string& rest) {
   return t;
 }
 
+// "sm_90", "sm_90a", "compute_75": 90, 90, 75; -1: neither.
+int arch_of(const std::string& text) {
+  for (const std::string prefix : {"sm_", "compute_"}) {
+    if (text.rfind(prefix, 0) != 0) continue;
+    const bool suffix = prefix == "sm_" && text.back() == 'a';
+    const int arch = number(text.substr(prefix.size(), text.size() - prefix.size() - (suffix ? 1 : 0)));
+    return arch >= (suffix ? 90 : 75) && arch <= 999 ? arch : -1;
+  }
+  return -1;
+}
+
+// "", "1", "1,compute_75": a GPU of this machine.
+Result<Target> parse_ordinal(const std::string& text, const std::vector<std::string>& parts) {
+  const int ptx = parts.size() > 1 ? arch_of(parts[1]) : 0;
+  if (parts.size() > 2 || ptx < 0 || (ptx > 0 && parts[1][0] == 's'))
+    return invalid("target \"{}\": \"{}\" is not understood; {}", text, parts.back(), kExpected);
+  return Target::of_gpu(parts.empty() ? 0 : number(parts[0]), ptx);
+}
+
 // What is not said of a GPU is as in the first profile.
 Result<Target> parse_gpu(const std::string& text, const std::string& rest) {
-  if (rest.find_first_not_of("0123456789") == rest.npos) return Target::of_gpu(rest.empty() ? 0 : number(rest));
-  auto j = nlohmann::json::parse(kGpuProfiles[0].json);
   const std::vector<std::string> parts = parts_of(rest);
-  const int arch = parts[0].rfind("sm_", 0) == 0 ? number(parts[0].substr(3)) : -1;
-  if (arch < 75 || arch > 999)
-    return invalid("target \"{}\": \"{}\" is no GPU architecture; {}", text, parts[0], kExpected);
+  if (parts.empty() || number(parts[0]) >= 0) return parse_ordinal(text, parts);
+  auto j = nlohmann::json::parse(kGpuProfiles[0].json);
+  const int arch = arch_of(parts[0]);
+  if (arch < 0) return invalid("target \"{}\": \"{}\" is no GPU architecture; {}", text, parts[0], kExpected);
   if (j["deviceVer"] != arch * 10) j["deviceName"] = "GPU";
   j["deviceVer"] = arch * 10;
+  j["maxSharedMemoryPerBlockOptin"] = cuda::most_shared_bytes(arch);
   for (size_t i = 1; i < parts.size(); ++i) {
     const size_t equals = parts[i].find('=');
     const std::string key = parts[i].substr(0, equals);
@@ -116,6 +142,9 @@ Result<Target> parse_gpu(const std::string& text, const std::string& rest) {
     if (key == "l2") j["l2CacheSize"] = value << 20;
   }
   TW_ASSIGN_OR_RETURN(cuda::GpuProperties properties, cuda::GpuProperties::from_json(j.dump()));
+  if (parts[0][0] == 'c') {
+    TW_ASSIGN_OR_RETURN(properties, properties.as_ptx_of(arch));
+  }
   return Target::of_gpu(std::move(properties));
 }
 
@@ -130,6 +159,7 @@ Result<Target> Target::parse(const std::string& text) {
   const size_t colon = text.find(':');
   const std::string device = text.substr(0, colon), rest = colon == text.npos ? "" : text.substr(colon + 1);
   if (device == "cuda") return parse_gpu(text, rest);
+  if (text.rfind("sm_", 0) == 0 || text.rfind("compute_", 0) == 0) return parse_gpu(text, text);
   if (device == "cpu" && colon != text.npos) return parse_cpu(text, rest);
   return invalid("target \"{}\": device \"{}\" is not known; {}", text, device, kExpected);
 }

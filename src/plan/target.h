@@ -14,17 +14,20 @@ namespace tilewright {
 
 struct Target {
   std::string device = "cpu";
-  std::string arch;  // "avx512", "avx2", "baseline"; "sm_90"
+  std::string arch;  // "avx512", "avx2", "baseline"; "sm_90"; "compute_75": kernels are PTX
   int threads = 1;   // of a CPU
   std::shared_ptr<const cuda::GpuProperties> gpu;
   int ordinal = -1;  // of the GPU of this machine that it is; -1: of none, or a CPU. No part of the text.
 
   bool is_gpu() const { return device == "cuda"; }
   std::string text() const;
-  // The text of a target; "cuda" and "cuda:1", a GPU of this machine; "h200", a GPU by its name.
+  // What a GPU's kernels are compiled for: "sm_90a", "compute_75".
+  std::string code() const;
+  // The text of a target; "cuda" and "cuda:1", a GPU of this machine, "cuda:1,compute_75", the same with kernels as
+  // PTX; "h200", a GPU by its name; "sm_86", "compute_75", any GPU of an architecture.
   static Result<Target> parse(const std::string&);
-  static Target this_machine();  // its CPU
-  static Result<Target> of_gpu(int ordinal);
+  static Target this_machine();                            // its CPU
+  static Result<Target> of_gpu(int ordinal, int ptx = 0);  // ptx: as Queue has it
   static Target of_gpu(cuda::GpuProperties, int ordinal = -1);
   // What a measurement holds for: the model of the CPU, or of the GPU with its driver.
   std::string hardware() const;

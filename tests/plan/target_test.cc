@@ -13,8 +13,9 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Target, TextParsesBack) {
-  for (const char* text : {"cpu:avx512,threads=2", "cpu:avx2,threads=64", "cpu:baseline,threads=1",
-                           "cuda:sm_90,sms=132,smem=227,l2=60", "cuda:sm_75,sms=40,smem=64,l2=4"}) {
+  for (const char* text :
+       {"cpu:avx512,threads=2", "cpu:avx2,threads=64", "cpu:baseline,threads=1", "cuda:sm_90,sms=132,smem=227,l2=60",
+        "cuda:sm_75,sms=40,smem=64,l2=4", "cuda:compute_75,sms=132,smem=64,l2=60"}) {
     const auto t = Target::parse(text);
     ASSERT_TRUE(t) << t.status();
     EXPECT_EQ(t->text(), text);
@@ -33,6 +34,32 @@ TEST(Target, GpuByName) {
   EXPECT_EQ(Target::parse("cuda:sm_75,sms=40,smem=64,l2=4")->gpu->name, "GPU") << "another part than the profile's";
 }
 
+TEST(Target, AGpuByItsArchitecture) {
+  const auto code = [](const char* text) {
+    const auto t = Target::parse(text);
+    EXPECT_TRUE(t) << t.status();
+    return t ? t->code() + " on " + t->arch : "";
+  };
+  EXPECT_EQ(code("sm_90a"), "sm_90a on sm_90");
+  EXPECT_EQ(code("cuda:sm_90"), "sm_90a on sm_90") << "kernels may use all that the architecture has";
+  EXPECT_EQ(code("sm_86,sms=84"), "sm_86 on sm_86");
+  EXPECT_EQ(code("compute_75"), "compute_75 on compute_75");
+  EXPECT_EQ(Target::parse("sm_75")->gpu->shared_bytes, 64 << 10);
+  EXPECT_EQ(Target::parse("sm_86")->gpu->shared_bytes, 99 << 10);
+}
+
+TEST(Target, AGpuWithKernelsAsPtx) {
+  const cuda::GpuProperties h200 = *Target::parse("h200")->gpu;
+  const auto ptx = h200.as_ptx_of(75);
+  ASSERT_TRUE(ptx) << ptx.status();
+  const Target t = Target::of_gpu(*ptx, 0);
+  EXPECT_EQ(t.text(), "cuda:compute_75,sms=132,smem=64,l2=60");
+  EXPECT_EQ(t.gpu->name, "NVIDIA H200");
+  const auto again = cuda::GpuProperties::from_json(ptx->json);
+  EXPECT_TRUE(again && again->ptx && again->arch == 75) << "the text keeps it";
+  EXPECT_THAT(h200.as_ptx_of(100).status().err_msg, HasSubstr("compute_75 to compute_90"));
+}
+
 TEST(Target, SaysWhatIsWrongWithAText) {
   const auto message = [](const char* text) {
     const auto t = Target::parse(text);
@@ -43,10 +70,29 @@ TEST(Target, SaysWhatIsWrongWithAText) {
   EXPECT_THAT(message("tpu:v4"), HasSubstr("\"tpu\""));
   EXPECT_THAT(message("cpu:mmx"), HasSubstr("\"mmx\""));
   EXPECT_THAT(message("cpu:avx2,cores=3"), HasSubstr("\"cores=3\""));
-  for (const char* text : {"", "cpu", "cpu:", ":avx2", "cpu:avx2,threads=", "cpu:avx2,threads=0", "cpu:avx2,threads=-1",
-                           "cpu:avx2,threads=2x", "cpu:avx2,threads=99999999999999", "cpu:,threads=2", "cuda:sm_20",
-                           "cuda:sm_90,sms=0", "cuda:sm_90,cores=3", "h200,sms=3"})
+  for (const char* text : {"",
+                           "cpu",
+                           "cpu:",
+                           ":avx2",
+                           "cpu:avx2,threads=",
+                           "cpu:avx2,threads=0",
+                           "cpu:avx2,threads=-1",
+                           "cpu:avx2,threads=2x",
+                           "cpu:avx2,threads=99999999999999",
+                           "cpu:,threads=2",
+                           "cuda:sm_20",
+                           "cuda:sm_90,sms=0",
+                           "cuda:sm_90,cores=3",
+                           "h200,sms=3",
+                           "sm_20",
+                           "sm_90b",
+                           "sm_86a",
+                           "compute_90a",
+                           "compute_75,sms",
+                           "sm_"})
     message(text);
+  for (const char* text : {"cuda:0,sm_75", "cuda:0,compute_75,sms=3", "cuda:0,fast"})
+    EXPECT_THAT(message(text), HasSubstr("cuda:N,compute_NN"));
   EXPECT_FALSE(Target::parse("cuda:9999")) << "no machine has that GPU";
 }
 

@@ -1,6 +1,7 @@
 #include "chosen_device.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/environment.h"
 #include "frontend/handle.h"
@@ -10,8 +11,8 @@
 namespace tilewright::tool {
 
 const char* const kDeviceHelp =
-    "auto (a GPU if an engine can use it, else the CPU), cpu, cuda, cuda:N, or a target such as h200 to plan for "
-    "(default: TILEWRIGHT_DEVICE, else auto)";
+    "auto (a GPU if an engine can use it, else the CPU), cpu, cuda, cuda:N, cuda:N,compute_75 (our kernels as PTX of "
+    "an older architecture), or to plan for: h200, sm_86, compute_75 (default: TILEWRIGHT_DEVICE, else auto)";
 
 namespace {
 
@@ -36,10 +37,9 @@ std::string resolved(const std::string& option) {
   return text == "auto" ? first_usable() : text;
 }
 
-// "cuda" or "cuda:N".
+// "cuda", "cuda:N", "cuda:N,compute_75".
 bool names_a_gpu(const std::string& text) {
-  return text == "cuda" ||
-         (text.rfind("cuda:", 0) == 0 && text.find_first_not_of("0123456789", 5) == std::string::npos);
+  return text == "cuda" || (text.rfind("cuda:", 0) == 0 && (text.size() == 5 || isdigit((unsigned char)text[5])));
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ ChosenDevice::ChosenDevice(const std::string& option) {
   must(cuda::check(cuda::driver().stream_create(&stream, cuda::kStreamNonBlocking), "cuStreamCreate"),
        "--device " + text);
   stream_ = stream;
-  must(create_handle(&handle_, fmt::format("cuda:{}", target_.ordinal), stream), "--device " + text);
+  must(create_handle(&handle_, text, stream), "--device " + text);
   auto queue = queue_of(handle_);
   if (!queue) fail("--device {}: {}", text, queue.status().get_message());
   queue_ = *queue;

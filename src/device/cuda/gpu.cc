@@ -24,6 +24,8 @@ constexpr Attribute kAttributes[] = {
 #undef TW_ATTRIBUTE
 };
 
+constexpr const char* kKernels = "tilewrightKernels";  // a key of ours, not of cuDNN: "PTX"
+
 int attribute(CUdevice_attribute number, CUdevice device) {
   int value = 0;
   return driver().device_get_attribute(&value, number, device) == kSuccess ? value : 0;
@@ -45,8 +47,26 @@ Result<GpuProperties> GpuProperties::from_json(const std::string& text) {
   p.shared_bytes = j["maxSharedMemoryPerBlockOptin"];
   p.l2_bytes = j["l2CacheSize"];
   p.memory_bytes = j["totalGlobalMem"];
+  p.ptx = j.value(kKernels, "") == "PTX";
   p.json = j.dump();
   return p;
+}
+
+int64_t most_shared_bytes(int arch) {
+  const int kib = arch < 80 ? 64 : arch == 80 || arch == 87 ? 163 : arch < 90 || arch >= 120 ? 99 : 227;
+  return int64_t(kib) << 10;
+}
+
+Result<GpuProperties> GpuProperties::as_ptx_of(int older) const {
+  if (older < 75 || older > arch)
+    return invalid(
+        "{} has compute capability {}.{}: PTX of compute_{} is not for it; expected compute_75 to compute_{}", name,
+        arch / 10, arch % 10, older, arch);
+  auto j = nlohmann::json::parse(json);
+  j["deviceVer"] = older * 10;
+  j["maxSharedMemoryPerBlockOptin"] = std::min(shared_bytes, most_shared_bytes(older));
+  j[kKernels] = "PTX";
+  return from_json(j.dump());
 }
 
 int device_count() { return driver_lookup().driver ? driver_lookup().devices : 0; }

@@ -19,10 +19,16 @@ struct GpuProperties {
   int sms = 0;
   int64_t shared_bytes = 0;  // most that one block may have
   int64_t l2_bytes = 0, memory_bytes = 0;
+  bool ptx = false;  // it takes our kernels as PTX of `arch`, of which it may be newer
   std::string json;
 
+  // The same GPU as one of an older architecture, for which kernels are PTX.
+  Result<GpuProperties> as_ptx_of(int older) const;
   static Result<GpuProperties> from_json(const std::string&);
 };
+
+// Shared memory that one block may have at most, by compute capability.
+int64_t most_shared_bytes(int arch);
 
 int device_count();  // 0 where there is no usable driver
 Result<GpuProperties> gpu_properties(int ordinal);

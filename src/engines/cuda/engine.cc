@@ -247,7 +247,7 @@ class CudaProposal : public Proposal {
   }
   Result<Artifact> compile(const std::string& config, KernelCache*) const override {
     std::vector<Launch> launches = program_->launches;
-    TW_RETURN_IF_BAD(compile_all(launches, cuda::native_arch(target_.gpu->arch)));
+    TW_RETURN_IF_BAD(compile_all(launches, target_.code()));
     return Artifact{"cuda", config, to_bytes(launches), nullptr};
   }
   std::string explain() const override {
@@ -257,6 +257,12 @@ class CudaProposal : public Proposal {
     return text;
   }
   std::vector<RegionInfo> regions() const override { return region_infos(program_->fused); }
+  std::vector<KernelText> kernels(const std::string&) const override {
+    std::vector<KernelText> list;
+    for (const Launch& l : program_->launches)
+      list.push_back({fmt::format("{}, {} blocks of {} threads", l.name, l.grid, l.block), l.text});
+    return list;
+  }
 
  private:
   std::shared_ptr<const Program> program_;
@@ -268,9 +274,13 @@ class CudaEngine : public Engine {
   const char* name() const override { return "cuda"; }
   const char* summary() const override { return "our kernels for NVIDIA GPUs, generated from the graph"; }
   int version() const override { return 1; }
+  // A plan from a file has its machine code, and needs no compiler.
+  std::vector<Reason> cannot_load(const Target& target) const override {
+    if (target.is_gpu()) return {};
+    return {{Why::Arch, -1, ir::kNone, fmt::format("serves GPUs, the target is {}", target.text())}};
+  }
   std::vector<Reason> unavailable(const Target& target) const override {
-    if (!target.is_gpu())
-      return {{Why::Arch, -1, ir::kNone, fmt::format("serves GPUs, the target is {}", target.text())}};
+    if (auto reasons = cannot_load(target); !reasons.empty()) return reasons;
     if (!cuda::nvrtc_lookup().nvrtc) return {{Why::Library, -1, ir::kNone, cuda::nvrtc_lookup().problem}};
     return {};
   }
@@ -289,7 +299,7 @@ class CudaEngine : public Engine {
     if (artifact.bytes.empty()) {
       if (!program->reasons.empty()) return not_supported("engine cuda: {}", program->reasons[0].text);
       launches = program->launches;
-      TW_RETURN_IF_BAD(compile_all(launches, cuda::native_arch(target.gpu->arch)));
+      TW_RETURN_IF_BAD(compile_all(launches, target.code()));
     } else {
       TW_ASSIGN_OR_RETURN(launches, from_bytes(artifact.bytes));
     }

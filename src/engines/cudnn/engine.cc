@@ -215,6 +215,9 @@ class CudnnEngine : public Engine {
   std::vector<Reason> unavailable(const Target& target) const override {
     if (!target.is_gpu())
       return {{Why::Arch, -1, ir::kNone, fmt::format("runs on an NVIDIA GPU, not on \"{}\"", target.device)}};
+    if (target.gpu->ptx)
+      return {{Why::Policy, -1, ir::kNone,
+               fmt::format("the target asks for kernels as PTX ({}), and cuDNN brings its own", target.arch)}};
     if (!lookup().calls)
       return {{Why::Library, -1, ir::kNone, fmt::format("{}; to mend it: {}", lookup().problem, lookup().mend)}};
     if (target.ordinal < 0 && lookup().version < 90800)
