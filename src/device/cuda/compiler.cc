@@ -217,6 +217,17 @@ std::string native_arch(int capability) {
   return fmt::format("sm_{}{}", capability, capability == 90 || capability == 100 || capability >= 120 ? "a" : "");
 }
 
+bool code_runs_on(const std::string& arch, int capability) {
+  const bool ptx = arch.rfind("compute_", 0) == 0;
+  const size_t digits = ptx ? 8 : 3;
+  if ((!ptx && arch.rfind("sm_", 0) != 0) || arch.size() <= digits || arch.size() > digits + 4) return false;
+  char* end = nullptr;
+  const long of = std::strtol(arch.c_str() + digits, &end, 10);
+  if (*end == 'a') return of == capability;
+  if (*end != 0) return false;
+  return ptx ? capability >= of : capability >= of && capability / 10 == of / 10;
+}
+
 std::string kernel_folder() {
   if (const char* given = kKernels.value()) return std::string_view(given) == "off" ? "" : given;
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");

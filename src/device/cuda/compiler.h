@@ -34,6 +34,9 @@ Result<std::shared_ptr<const CompiledKernel>> compile(const KernelSource&, const
 
 // The architecture to compile for, of a compute capability of 10 * major + minor: 90 gives "sm_90a".
 std::string native_arch(int capability);
+// Does a GPU of that compute capability run what was compiled for an architecture? Machine code of "sm_80" runs on 8.0
+// and 8.6, of "sm_90a" on 9.0 alone; PTX of "compute_75" on all from 7.5 on.
+bool code_runs_on(const std::string& arch, int capability);
 
 // TILEWRIGHT_KERNELS, else tilewright/kernels in the user's cache folder; empty: none. A damaged file is compiled anew;
 // beyond 256 MiB the files that were not used for longest are deleted.

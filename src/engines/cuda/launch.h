@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "device/cuda/compiler.h"
 #include "fuse/regions.h"
 
 namespace tilewright::cuda {
@@ -17,10 +18,12 @@ struct Patch {
   int64_t offset = 0;               // bytes from the tensor's memory, or of the workspace
 };
 
+constexpr size_t kMostArguments = 4096;  // bytes that a kernel takes
+
 struct Launch {
-  std::string name;                // "rows layernorm"
-  std::string text;                // CUDA C++; empty: no kernel, only the zeros
-  std::vector<uint8_t> image;      // compiled
+  std::string name;  // "rows layernorm"
+  std::string text;  // CUDA C++; empty: no kernel, only the zeros
+  std::shared_ptr<const CompiledKernel> kernel;
   int64_t grid = 1;                // blocks
   int block = 1;                   // threads of one
   std::vector<uint8_t> arguments;  // the one struct that the kernel takes

@@ -28,7 +28,6 @@ Result<std::vector<Launch>> launches_of(const fuse::FusedGraph& fused, const fus
 Result<std::vector<Launch>> region_launches(const fuse::FusedGraph& fused, const fuse::Region& region,
                                             const KernelOptions& options) {
   TW_ASSIGN_OR_RETURN(std::vector<Launch> launches, launches_of(fused, region, options));
-  constexpr size_t kMostArguments = 4096;  // bytes that a kernel takes
   for (const Launch& l : launches)
     if (l.arguments.size() > kMostArguments)
       return not_supported("a kernel of {} tensors is more than one launch takes",
