@@ -29,6 +29,16 @@ void Arguments::pointer(const std::string& type, const std::string& name, const 
   else patches_.push_back({Patch::Memory, at, root, offset});
 }
 
+void Arguments::tensor(const std::string& type, const std::string& name, const fuse::FusedGraph& fused,
+                       ir::TensorId root, int64_t offset, const std::array<int64_t, 4>& stride) {
+  const std::string before = declaration_;
+  pointer(type, name, fused, root, offset);
+  for (int64_t s : stride) integer(name, s, true);
+  const std::string& title = fused.graph.tensor(root).name;
+  declaration_ =
+      before + fmt::format("  Tensor<{}> {};{}\n", type, name, title.empty() ? "" : "  // " + printable(title));
+}
+
 void Arguments::workspace(const std::string& type, const std::string& name, int64_t offset) {
   declaration_ += fmt::format("  {}* {};\n", type, name);
   patches_.push_back({Patch::Workspace, reserve(8), ir::kNone, offset});
@@ -40,7 +50,15 @@ void Arguments::scalar(const std::string& name, const ir::Graph& graph, ir::Tens
       fmt::format("  {} {};{}\n", wide ? "double" : "float", name, t.name.empty() ? "" : "  // " + printable(t.name));
   const uint32_t at = reserve(wide ? 8 : 4);
   if (!t.value) return patches_.push_back({wide ? Patch::Double : Patch::Float, at, id, 0});
-  const double value = ir::scalar_value(*t.value);
+  store(at, ir::scalar_value(*t.value), wide);
+}
+
+void Arguments::number(const std::string& name, double value, bool wide) {
+  declaration_ += fmt::format("  {} {};\n", wide ? "double" : "float", name);
+  store(reserve(wide ? 8 : 4), value, wide);
+}
+
+void Arguments::store(uint32_t at, double value, bool wide) {
   const float narrow = float(value);
   std::memcpy(&bytes_[at], wide ? static_cast<const void*>(&value) : &narrow, wide ? 8 : 4);
 }

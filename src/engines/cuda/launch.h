@@ -1,6 +1,7 @@
 // A kernel and how it is launched, as plain data: made without a GPU, kept in plan files.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -51,10 +52,14 @@ class Arguments {
   void pointer(const std::string& type, const std::string& name, const fuse::FusedGraph&, ir::TensorId root,
                int64_t offset = 0);
   void workspace(const std::string& type, const std::string& name, int64_t offset);
+  // A tensor of four dims: its pointer and its strides, the kernels' Tensor<type>.
+  void tensor(const std::string& type, const std::string& name, const fuse::FusedGraph&, ir::TensorId root,
+              int64_t offset, const std::array<int64_t, 4>& stride);
   void scalar(const std::string& name, const ir::Graph&, ir::TensorId, bool wide);
   // A seed or an offset of random numbers, with all its bits.
   void key(const std::string& name, const ir::Graph&, ir::TensorId);
   void integer(const std::string& name, int64_t value, bool wide);
+  void number(const std::string& name, double value, bool wide);
   void integers(const std::string& name, const std::vector<int64_t>& values, bool wide);
 
   const std::string& declaration() const { return declaration_; }  // the members of the struct
@@ -62,6 +67,7 @@ class Arguments {
 
  private:
   uint32_t reserve(size_t bytes);
+  void store(uint32_t at, double value, bool wide);
   std::string declaration_;
   std::vector<uint8_t> bytes_;
   std::vector<Patch> patches_;

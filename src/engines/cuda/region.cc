@@ -1,13 +1,15 @@
 #include "engines/cuda/region.h"
 
+#include "engines/cuda/attention.h"
 #include "engines/cuda/rows.h"
 
 namespace tilewright::cuda {
 
 using fuse::Anchor;
 
-int64_t region_scratch_bytes(const fuse::FusedGraph&, const fuse::Region& region, const KernelOptions& options) {
+int64_t region_scratch_bytes(const fuse::FusedGraph& fused, const fuse::Region& region, const KernelOptions& options) {
   switch (region.anchor) {
+    case Anchor::Attention: return attention_scratch_bytes(fused, region);
     case Anchor::Rows: return rows_scratch_bytes(region, options);
     default: return 0;
   }
@@ -18,6 +20,7 @@ namespace {
 Result<std::vector<Launch>> launches_of(const fuse::FusedGraph& fused, const fuse::Region& region,
                                         const KernelOptions& options) {
   switch (region.anchor) {
+    case Anchor::Attention: return attention_launches(fused, region, options, region.scratch_offset);
     case Anchor::Rows: return rows_launches(fused, region, options, region.scratch_offset);
     default: return not_supported("no kernel of ours computes it yet");
   }
