@@ -39,8 +39,11 @@ inline constexpr EnvironmentVariable kKernels = {
     "TILEWRIGHT_KERNELS",
     "the folder of compiled GPU kernels instead of the one in the user's cache folder; off: none"};
 
+inline constexpr EnvironmentVariable kDump = {
+    "TILEWRIGHT_DUMP", "a folder that is given the text, the compiler's log and the machine code of every GPU kernel"};
+
 inline constexpr EnvironmentVariable kEnvironment[] = {kNumThreads, kVerify,   kStrictPlans, kOnednnPath, kCudnnPath,
-                                                       kNvrtcPath,  kTuningDb, kDevice,      kKernels};
+                                                       kNvrtcPath,  kTuningDb, kDevice,      kKernels,    kDump};
 
 // What others set, and the search for NVIDIA's libraries goes by.
 inline constexpr EnvironmentVariable kPlacesEnvironment[] = {

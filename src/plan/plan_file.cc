@@ -37,6 +37,10 @@ class Reader {
 
 }  // namespace
 
+bool is_plan_file(std::string_view bytes) {
+  return bytes.substr(0, sizeof kMagic) == std::string_view(kMagic, sizeof kMagic);
+}
+
 std::vector<uint8_t> write_sections(const Sections& sections) {
   std::vector<uint8_t> out(kMagic, kMagic + sizeof kMagic);
   put(out, kPlanFileFormat);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -18,6 +19,7 @@ namespace tilewright {
 constexpr uint32_t kPlanFileFormat = 1;
 
 using Sections = std::map<std::string, std::vector<uint8_t>>;  // by tag, at most 8 characters
+bool is_plan_file(std::string_view bytes);                     // by how they begin
 std::vector<uint8_t> write_sections(const Sections&);
 // INVALID_VALUE, saying what is wrong: no plan file, cut short, damaged, or of a newer format.
 Result<Sections> read_sections(const std::vector<uint8_t>&);

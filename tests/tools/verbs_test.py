@@ -53,7 +53,7 @@ def call(*arguments, code=0, stdin=None, out=(), err=(), env={}):
 def test_help():
     text = call("--help", out=["doctor", "tour", "import", "Exit codes"])
     call("--version", out=["tilewright "])
-    verbs = ["doctor", "tour", "run", "tune", "explain", "plans", "show", "check", "ops", "import"]
+    verbs = ["doctor", "tour", "run", "tune", "explain", "plans", "compile", "show", "check", "ops", "import"]
     for verb in verbs:
         assert verb in text
         call(verb, "--help", out=["Examples:", f"tilewright {verb}"])
@@ -223,6 +223,67 @@ def test_explain():
     assert [n["op"] for n in report["nodes"]][0] == "matmul"
     assert any(e["takes_it"] for e in report["engines"])
     call("explain", "absent.json", code=1, err=["absent.json"])
+
+
+def nvrtc():
+    """Where GPU kernels can be compiled."""
+    return next(l for l in json.loads(call("doctor", "--json"))["libraries"] if l["name"] == "NVRTC")["found"]
+
+
+def test_source():
+    """The kernels that a plan is compiled from, as a reader and as a program get them; and all of them in a folder."""
+    small, env = path("small.json", SMALL), {"TILEWRIGHT_NVRTC_PATH": "off"}
+    off = "NVRTC is switched off by TILEWRIGHT_NVRTC_PATH=off"
+    call("explain", small, "--source", "--device", "h200", code=1, err=["no generated kernels", off], env=env)
+    call("explain", small, "--source", code=1, err=["no generated kernels", "--device h200"])
+    if not nvrtc():
+        return
+    text = call("explain", small, "--source", "--device", "sm_80", out=["kernel 1 of 1: map add+relu_fwd", 'load "X"'])
+    assert text.count("tw_kernel(") == 1 and "DEV F f2_ADD(" in text, text
+    report = json.loads(call("explain", small, "--source", "--json", "--device", "compute_75"))
+    assert report["target"].startswith("cuda:compute_75,") and report["kernels"][0]["text"] in text, report
+    call("explain", small, "--source", "--plan", "99", "--device", "sm_80", code=1, err=["no plan 99"])
+    dump = {"TILEWRIGHT_DUMP": path("dumped"), "TILEWRIGHT_KERNELS": "off"}
+    call("compile", small, "--target", "sm_80", "-o", "small.tw", out=["cuda"], env=dump)
+    names = sorted(os.listdir(path("dumped")))
+    kinds = {os.path.splitext(n)[1] for n in names if n != "tilewright"}
+    assert kinds == {".cu", ".cubin", ".log"} and all(n.startswith(("map_add", "tilewright")) for n in names), names
+    with open(os.path.join(path("dumped"), next(n for n in names if n.endswith(".cu")))) as f:
+        assert f.read() in text
+    assert os.path.exists(os.path.join(path("dumped"), "tilewright/prelude.cuh")), "what the text includes lies beside it"
+
+
+def test_compile():
+    """Plan files made ahead of time, for this machine's CPU and for GPUs that are not here."""
+    small = path("small.json", SMALL)
+    call("compile", small, "-o", "native.tw", out=["native.tw", "cpu.fused", "for cpu:"])
+    call("run", "native.tw", "--check", out=["ok", "cpu.fused"])
+    call("check", "native.tw", "--seeds", "1", out=["all right"])
+    call("compile", small, "-o", "reference.tw", "--engine", "reference", out=["reference"])
+    call("compile", small, "-o", "x.tw", "--target", "sm_12", code=2, err=["--target sm_12", "no GPU architecture", "compute_NN"])
+    call("compile", small, "-o", "", code=2, err=["--output"])
+    call("compile", small, code=2, err=["--output"])
+    call("compile", small, small, "-o", "two", code=1, err=["goes to"])
+    call("compile", small, "--target", "h200", "-o", "/proc/absent/x.tw", code=1)
+    off = {"TILEWRIGHT_NVRTC_PATH": "off"}
+    call("compile", small, "--target", "sm_90a", "-o", "x.tw", code=1, err=["cuda: library: NVRTC is switched off"], env=off)
+    if not nvrtc():
+        return
+    call("compile", small, "--target", "sm_90a", "-o", "hopper.tw", out=["cuda[fuse=all]", "as sm_90a"])
+    other = path("other.json", SMALL)
+    call("compile", small, other, "--target", "compute_75", "-o", "ptx/", out=["ptx/other.tw", "as compute_75"])
+    for file, marker in [("hopper.tw", b"\x7fELF"), ("ptx/small.tw", b".target sm_75")]:
+        with open(path(file), "rb") as f:
+            assert marker in f.read(), file
+    call("run", "hopper.tw", code=1, err=["hopper.tw", "does not fit", "serves GPUs"])
+    # A stand-in for a GPU of compute capability 9.0, where no compiler is: what is not for it is told apart.
+    gpu = {"LD_LIBRARY_PATH": os.path.join(stubs, "gpu"), "TILEWRIGHT_CUDNN_PATH": "off", "TILEWRIGHT_DEVICE": "cuda:0", **off}
+    call("compile", small, "--target", "sm_80", "-o", "ampere.tw", out=["as sm_80"])
+    call("run", "ampere.tw", code=1, err=["kernels are for sm_80", "compute capability 9.0 does not run", "sm_90a"], env=gpu)
+    call("run", "hopper.tw", "--device", "cuda:0,compute_80", code=1, err=["kernels are for sm_90a"], env=gpu)
+    call("run", "hopper.tw", code=1, err=["cuModuleLoadData"], env=gpu)  # which the stand-in has not
+    call("run", "ptx/small.tw", "--device", "cuda:0,compute_75", code=1, err=["cuModuleLoadData"], env=gpu)
+    call("run", small, "--device", "cuda:0,compute_100", code=1, err=["compute_75 to compute_90"], env=gpu)
 
 
 def test_plans():

@@ -44,29 +44,29 @@ bool names_a_gpu(const std::string& text) {
 
 }  // namespace
 
-ChosenDevice::ChosenDevice(const std::string& option) {
-  const std::string text = resolved(option);
+ChosenDevice::ChosenDevice(const std::string& given, const std::string& option) {
+  const std::string text = resolved(given);
   if (text == "cpu") {
     target_ = Target::this_machine();
     return;
   }
   auto target = Target::parse(text);
   if (!target)
-    throw Failure{fmt::format("--device {}: {}", text, target.status().get_message()), names_a_gpu(text) ? 1 : 2};
+    throw Failure{fmt::format("{} {}: {}", option, text, target.status().get_message()), names_a_gpu(text) ? 1 : 2};
   target_ = std::move(*target);
   if (!names_a_gpu(text)) {
     only_planned_ = text == Target::this_machine().text() ? "" : text;
     return;
   }
   const cuda::ScopedDevice device(target_.ordinal);
-  must(device.status(), "--device " + text);
+  must(device.status(), option + " " + text);
   cuda::CUstream stream = nullptr;
   must(cuda::check(cuda::driver().stream_create(&stream, cuda::kStreamNonBlocking), "cuStreamCreate"),
-       "--device " + text);
+       option + " " + text);
   stream_ = stream;
-  must(create_handle(&handle_, text, stream), "--device " + text);
+  must(create_handle(&handle_, text, stream), option + " " + text);
   auto queue = queue_of(handle_);
-  if (!queue) fail("--device {}: {}", text, queue.status().get_message());
+  if (!queue) fail("{} {}: {}", option, text, queue.status().get_message());
   queue_ = *queue;
 }
 
@@ -85,7 +85,7 @@ void ChosenDevice::must_run() const {
   if (!only_planned_.empty())
     fail(
         "--device {}: plans for it can be made here, but not run: it is no device of this machine; `tilewright plans` "
-        "and `tilewright explain` show them, --device cpu or cuda runs here",
+        "and `tilewright explain` show them, `tilewright compile` keeps one for there, --device cpu or cuda runs here",
         only_planned_);
 }
 

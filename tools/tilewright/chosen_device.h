@@ -18,7 +18,7 @@ class ChosenDevice {
   // "auto": TILEWRIGHT_DEVICE, else the first GPU that an engine can use, else the CPU. "cpu", "cuda", "cuda:N": of
   // this machine. Anything else: a target that plans are made for, and that they cannot run on here. Fails where there
   // is no such device.
-  explicit ChosenDevice(const std::string& option);
+  explicit ChosenDevice(const std::string& device, const std::string& option = "--device");
   ~ChosenDevice();
   ChosenDevice(const ChosenDevice&) = delete;
   ChosenDevice& operator=(const ChosenDevice&) = delete;

@@ -61,9 +61,44 @@ ordered_json candidate_json(const ir::Graph& graph, const Candidate& c) {
 
 }  // namespace
 
+namespace {
+
+// The kernels of a plan, one page each; of no plan in particular: of the first that has any.
+int explain_source(const ExplainOptions& options, const Session& session) {
+  for (const PlanInfo& plan : session.plans()) {
+    if (plan.index < 0 || (options.plan >= 0 && plan.index != options.plan)) continue;
+    const std::vector<KernelText> kernels = session.kernels(plan.index);
+    if (kernels.empty()) continue;
+    if (options.json) {
+      ordered_json j{{"plan", plan.name}, {"target", session.device().target().text()}};
+      for (const KernelText& k : kernels) j["kernels"].push_back({{"name", k.name}, {"text", k.text}});
+      std::cout << j.dump(2) << '\n';
+      return 0;
+    }
+    for (size_t k = 0; k < kernels.size(); ++k)
+      std::cout << (k ? "\n" : "")
+                << bold(fmt::format("// ===== plan {} {}, kernel {} of {}: {}", plan.index, plan.name, k + 1,
+                                    kernels.size(), kernels[k].name))
+                << '\n'
+                << kernels[k].text;
+    return 0;
+  }
+  const PlanInfo first = session.info(std::max<int64_t>(options.plan, 0));
+  std::string why;
+  for (const PlanInfo& plan : session.plans())
+    if (plan.engine == "cuda")
+      for (const std::string& reason : plan.reasons) why += "\n  cuda: " + reason;
+  fail("plan {} {} of \"{}\" for {} has no generated kernels; engine cuda has, on a GPU or with --device h200{}",
+       options.plan < 0 ? "0" : std::to_string(options.plan), first.name, options.graph,
+       session.device().target().text(), why);
+}
+
+}  // namespace
+
 int explain(const ExplainOptions& options) {
   const ChosenDevice device(options.device);
   const Session session(options.graph, device);
+  if (options.source) return explain_source(options, session);
   const ir::Graph& graph = session.ir();
   const Target& target = device.target();
   const ir::Cost cost = ir::cost(graph);

@@ -106,9 +106,14 @@ void add_verbs(CLI::App& app, Action& action) {
                                        "The graph, and for each engine: yes, or every reason why not", explain,
                                        "  tilewright explain g.json\n"
                                        "  tilewright explain g.json --device h200\n"
-                                       "  tilewright explain g.json --json | jq '.engines[].regions'\n");
+                                       "  tilewright explain g.json --json | jq '.engines[].regions'\n"
+                                       "  tilewright explain g.json --source --device sm_80    its GPU kernels\n");
     v->add_option("graph", o->graph, "Graph file (- for standard input)")->required();
     v->add_flag("--json", o->json, "Print JSON instead of text");
+    auto* source =
+        v->add_flag("--source", o->source, "Print the CUDA C++ that our kernels are compiled from, and only that");
+    v->add_option("--plan", o->plan, "With --source: of the plan with this index (default: the first that has any)")
+        ->needs(source);
     add_device(v, o);
   }
   {
@@ -119,6 +124,29 @@ void add_verbs(CLI::App& app, Action& action) {
     v->add_option("graph", o->graph, "Graph file (- for standard input)")->required();
     v->add_flag("--json", o->json, "Print JSON instead of a table");
     add_device(v, o);
+  }
+  {
+    auto [v, o] = verb<CompileOptions>(
+        app, action, "compile", "Graphs to plan files, ahead of time: for a GPU that need not be here", compile,
+        "  tilewright compile g.json --target sm_90a -o plan.tw     machine code for an H100 or H200\n"
+        "  tilewright compile *.json --target compute_75 -o plans/  PTX: any GPU from 7.5 on, assembled there by its "
+        "driver\n"
+        "  tilewright run plan.tw --check                           where that GPU is; Graph::deserialize in a "
+        "program\n\n"
+        "A target is an architecture (sm_75 ... sm_120a, compute_NN for PTX), a profile (h200), any text that\n"
+        "`tilewright plans` prints, or native. Machine code of sm_80 runs on 8.0, 8.6 and 8.9, that of sm_90a and "
+        "later on its\n"
+        "own capability alone. Compiling needs NVRTC; what is compiled needs only the GPU's driver.\n");
+    v->add_option("graphs", o->graphs, "Graph files; see docs/graph-file.md")->required();
+    v->add_option("--target", o->target, "What to compile for; native: the device that --device auto would take")
+        ->type_name("TARGET")
+        ->capture_default_str();
+    v->add_option("-o,--output", o->output, "Plan file; a folder, which gets NAME.tw, where there are several graphs")
+        ->required();
+    v->add_option(
+        "--engine", o->engine,
+        "The best plan whose name contains this (default: of engine cuda on a GPU, whose plans carry their machine "
+        "code; the best on a CPU)");
   }
   {
     auto [v, o] = verb<ShowOptions>(app, action, "show",

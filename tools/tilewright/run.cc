@@ -65,9 +65,7 @@ int run(const RunOptions& options) {
   int64_t index = options.plan;
   if (index < 0) index = session.build_best(options.engine);
   else must(session.build(index), fmt::format("plan {}", index));
-  PlanInfo plan;
-  for (const PlanInfo& p : session.plans())
-    if (p.index == index) plan = p;
+  const PlanInfo plan = session.info(index);
 
   Harness harness(session.judge(index), {options.seed, options.integers ? Fill::Integers : Fill::Random});
   std::vector<std::string> notes;

@@ -6,14 +6,17 @@
 #include "frontend/builder.h"
 #include "plan/device_copy.h"
 #include "plan/device_timer.h"
+#include "plan/plan_file.h"
 #include "plan/tf32.h"
 #include "terminal.h"
 
 namespace tilewright::tool {
 
-graph::Graph load_graph(const std::string& path) {
+namespace {
+
+graph::Graph graph_of(const std::string& text, const std::string& path) {
   bool ok = false;
-  const Json json = Json::parse(read_text(path), &ok);
+  const Json json = Json::parse(text, &ok);
   if (!ok) fail("\"{}\" is not JSON", path);
   graph::Graph graph;
   must(graph.deserialize(json), fmt::format("\"{}\" is no graph file", path));
@@ -21,8 +24,19 @@ graph::Graph load_graph(const std::string& path) {
   return graph;
 }
 
-Session::Session(const std::string& path, const ChosenDevice& device)
-    : path_(path), device_(device), graph_(load_graph(path)) {
+}  // namespace
+
+graph::Graph load_graph(const std::string& path) { return graph_of(read_text(path), path); }
+
+Session::Session(const std::string& path, const ChosenDevice& device) : path_(path), device_(device) {
+  const std::string text = read_text(path);
+  if (is_plan_file(text)) {
+    must(graph::load_plan_file(graph_.impl(), {text.begin(), text.end()}, graph::Loading::Strict, device.queue()),
+         fmt::format("\"{}\"", path));
+    ir_ = graph_.impl().plans.graph();
+    return;
+  }
+  graph_ = graph_of(text, path);
   device_.lower(graph_, fmt::format("\"{}\"", path));
   must(graph_.create_execution_plans({HeurMode_t::A, HeurMode_t::B, HeurMode_t::FALLBACK}),
        fmt::format("\"{}\"", path));
@@ -44,6 +58,9 @@ int64_t Session::build_best(const std::string& engine) {
     if (status.is_good()) return plan.index;
     reasons += fmt::format("\n  plan {} {}: {}", plan.index, plan.name, status.get_message());
   }
+  for (const PlanInfo& plan : plans())  // engines that say no
+    if (plan.index < 0 && plan.name.find(engine) != std::string::npos)
+      for (const std::string& reason : plan.reasons) reasons += fmt::format("\n  {}: {}", plan.name, reason);
   if (reasons.empty())
     fail("no plan of \"{}\" has \"{}\" in its name; `tilewright plans {}` lists them", path_, engine, path_);
   fail("no plan of \"{}\" could be built:{}", path_, reasons);
@@ -72,6 +89,23 @@ const ir::Graph& Session::judge(int64_t index) {
   if (std::find(notes.begin(), notes.end(), kTf32Note) == notes.end()) return *ir_;
   if (!tf32_) tf32_ = std::make_unique<const ir::Graph>(with_tf32(*ir_));
   return *tf32_;
+}
+
+PlanInfo Session::info(int64_t index) const {
+  for (PlanInfo& plan : plans())
+    if (plan.index == index) return std::move(plan);
+  fail("\"{}\" has no plan {}; `tilewright plans {}` lists them", path_, index, path_);
+}
+
+std::vector<KernelText> Session::kernels(int64_t index) const {
+  const PlanRow& row = graph_.impl().plans.at(index);
+  return row.proposal ? row.proposal->kernels(row.candidate.config) : std::vector<KernelText>();
+}
+
+std::vector<uint8_t> Session::saved() const {
+  std::vector<uint8_t> bytes;
+  must(graph_.serialize(bytes), fmt::format("\"{}\"", path_));
+  return bytes;
 }
 
 const std::string& Session::config(int64_t index) const { return graph_.impl().plans.at(index).candidate.config; }

@@ -24,7 +24,7 @@ struct Timing {
 
 class Session {
  public:
-  // The device must outlive the session.
+  // Of a graph file, or of a plan file, which has one plan. The device must outlive the session.
   Session(const std::string& path, const ChosenDevice&);
 
   const std::string& path() const { return path_; }
@@ -33,7 +33,12 @@ class Session {
   const ir::Graph& judge(int64_t index);
   const ChosenDevice& device() const { return device_; }
   std::vector<PlanInfo> plans() const { return graph_.plans(); }
+  PlanInfo info(int64_t index) const;
   const std::string& config(int64_t index) const;
+  // What an engine's kernels are compiled from; empty where it generates no text.
+  std::vector<KernelText> kernels(int64_t index) const;
+  // The plan that was built last, as a plan file.
+  std::vector<uint8_t> saved() const;
   // Right, but slow: for graphs that nothing else takes.
   bool last_resort(int64_t index) const;
   // The regions of an engine's best plan; empty for its other plans, and when the engine tells of none.

@@ -37,9 +37,18 @@ struct ExplainOptions {
   std::string device = "auto";
   std::string graph;
   bool json = false;
+  bool source = false;  // of explain: the kernels' texts instead
+  int64_t plan = -1;    // whose
 };
 int explain(const ExplainOptions&);
 int plans(const ExplainOptions&);
+
+struct CompileOptions {
+  std::string target = "native";
+  std::vector<std::string> graphs;
+  std::string output, engine;
+};
+int compile(const CompileOptions&);
 
 struct ShowOptions {
   std::string device = "auto";

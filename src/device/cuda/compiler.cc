@@ -23,9 +23,16 @@ namespace {
 namespace fs = std::filesystem;
 using Kernel = std::shared_ptr<const CompiledKernel>;
 
+std::vector<std::string> options_for(const std::string& arch) {
+  std::vector<std::string> options = {"--gpu-architecture=" + arch, "--std=c++17", "-default-device", "-w",
+                                      "--ptxas-options=-v"};
+  if (std::stoi(nvrtc_lookup().version) >= 12) options.push_back("--minimal");
+  return options;
+}
+
 // All that the result depends on, as one text: the key is compared whole, so that no two kernels are taken for another.
 std::string key_of(const KernelSource& source, const std::string& arch) {
-  std::string key = fmt::format("NVRTC {} {}\n", nvrtc_lookup().version, arch);
+  std::string key = fmt::format("NVRTC {} {}\n", nvrtc_lookup().version, fmt::join(options_for(arch), " "));
   for (size_t i = 0; i < source.header_count; ++i)
     key += fmt::format("// {}\n{}\n", source.headers[i].name, source.headers[i].text);
   return key + source.text;
@@ -78,12 +85,12 @@ class Program {
 
   Result<Kernel> compile(const std::string& arch) {
     if (created_ != 0) return failed(created_, "");
-    const std::string gpu = "--gpu-architecture=" + arch;
-    std::vector<const char*> options = {gpu.c_str(), "--std=c++17", "-default-device", "-w", "--ptxas-options=-v"};
-    if (std::stoi(nvrtc_lookup().version) >= 12) options.push_back("--minimal");
-    const NvrtcResult result = nvrtc().compile_program(program_, int(options.size()), options.data());
+    const std::vector<std::string> options = options_for(arch);
+    std::vector<const char*> texts;
+    for (const std::string& option : options) texts.push_back(option.c_str());
+    const NvrtcResult result = nvrtc().compile_program(program_, int(texts.size()), texts.data());
     auto kernel = std::make_shared<CompiledKernel>();
-    kernel->log = text(nvrtc().get_program_log_size, nvrtc().get_program_log);
+    log_ = kernel->log = text(nvrtc().get_program_log_size, nvrtc().get_program_log);
     if (result != 0) return failed(result, kernel->log);
     const bool ptx = arch.rfind("compute_", 0) == 0;
     const std::string image =
@@ -93,6 +100,7 @@ class Program {
     read_log(*kernel);
     return Kernel(std::move(kernel));
   }
+  const std::string& log() const { return log_; }
 
  private:
   static Status failed(NvrtcResult result, const std::string& log) {
@@ -111,6 +119,7 @@ class Program {
 
   NvrtcProgram program_ = nullptr;
   NvrtcResult created_;
+  std::string log_;
 };
 
 // --- on disk: magic, sizes of key, log and image, checksum of the three, the three -----------------------------------
@@ -182,6 +191,43 @@ void write_file(const std::string& folder, const std::string& key, const Compile
   delete_oldest(folder);
 }
 
+// --- for people: TILEWRIGHT_DUMP
+// ---------------------------------------------------------------------------------------
+
+void write_whole(const fs::path& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));
+}
+
+// "// rows layernorm": rows_layernorm.
+std::string title_of(const std::string& text) {
+  std::string title;
+  for (size_t i = text.rfind("// ", 0) == 0 ? 3 : text.size(); i < text.size() && text[i] != '\n' && i < 80; ++i)
+    title += std::isalnum(static_cast<unsigned char>(text[i])) ? text[i] : '_';
+  return title.empty() ? "kernel" : title;
+}
+
+// The text with its headers, so that it compiles as it lies there. `kernel`: null where it does not compile.
+void dump(const KernelSource& source, const std::string& arch, const std::string& key, const std::string& log,
+          const CompiledKernel* kernel) {
+  const char* folder = kDump.value();
+  if (!folder || !*folder) return;
+  std::error_code e;
+  fs::create_directories(folder, e);
+  for (size_t i = 0; i < source.header_count; ++i) {
+    const fs::path header = fs::path(folder) / source.headers[i].name;
+    fs::create_directories(header.parent_path(), e);
+    write_whole(header, source.headers[i].text);
+  }
+  const std::string stem =
+      fmt::format("{}/{}-{:08x}.{}", folder, title_of(source.text), uint32_t(hash_text(key)), arch);
+  write_whole(stem + ".cu", source.text);
+  write_whole(stem + ".log", log);
+  if (!kernel) return;
+  const bool ptx = arch.rfind("compute_", 0) == 0;
+  const std::string_view image(reinterpret_cast<const char*>(kernel->image.data()), kernel->image.size());
+  write_whole(stem + (ptx ? ".ptx" : ".cubin"), ptx ? image.substr(0, image.size() - 1) : image);
+}
+
 // --- in memory
 // --------------------------------------------------------------------------------------------------------
 
@@ -200,11 +246,14 @@ Result<Kernel> find_or_compile(const KernelSource& source, const std::string& ar
   const std::string folder = kernel_folder();
   if (!folder.empty())
     if (Kernel kernel = read_file(path_of(folder, key), key)) {
+      dump(source, arch, key, kernel->log, kernel.get());
       std::lock_guard lock(memory().mutex);
       ++memory().counts.from_disk;
       return kernel;
     }
-  Result<Kernel> kernel = Program(source).compile(arch);
+  Program program(source);
+  Result<Kernel> kernel = program.compile(arch);
+  dump(source, arch, key, program.log(), kernel ? kernel->get() : nullptr);
   if (kernel && !folder.empty()) write_file(folder, key, **kernel);
   std::lock_guard lock(memory().mutex);
   ++memory().counts.compiled;

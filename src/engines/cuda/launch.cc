@@ -73,6 +73,12 @@ void Arguments::key(const std::string& name, const ir::Graph& graph, ir::TensorI
   std::memcpy(&bytes_[at], &value, sizeof value);
 }
 
+void Arguments::bits(const std::string& name, uint64_t value) {
+  declaration_ += fmt::format("  u64 {};\n", name);
+  const uint32_t at = reserve(8);
+  std::memcpy(&bytes_[at], &value, sizeof value);
+}
+
 void Arguments::integer(const std::string& name, int64_t value, bool wide) {
   declaration_ += fmt::format("  {} {};\n", wide ? "i64" : "int", name);
   const uint32_t at = reserve(wide ? 8 : 4);

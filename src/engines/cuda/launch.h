@@ -58,6 +58,7 @@ class Arguments {
   void scalar(const std::string& name, const ir::Graph&, ir::TensorId, bool wide);
   // A seed or an offset of random numbers, with all its bits.
   void key(const std::string& name, const ir::Graph&, ir::TensorId);
+  void bits(const std::string& name, uint64_t value);
   void integer(const std::string& name, int64_t value, bool wide);
   void number(const std::string& name, double value, bool wide);
   void integers(const std::string& name, const std::vector<int64_t>& values, bool wide);

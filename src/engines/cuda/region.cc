@@ -1,6 +1,8 @@
 #include "engines/cuda/region.h"
 
 #include "engines/cuda/attention.h"
+#include "engines/cuda/node.h"
+#include "engines/cuda/pooling.h"
 #include "engines/cuda/rows.h"
 
 namespace tilewright::cuda {
@@ -10,6 +12,7 @@ using fuse::Anchor;
 int64_t region_scratch_bytes(const fuse::FusedGraph& fused, const fuse::Region& region, const KernelOptions& options) {
   switch (region.anchor) {
     case Anchor::Attention: return attention_scratch_bytes(fused, region);
+    case Anchor::Pooling: return pooling_scratch_bytes(fused, region);
     case Anchor::Rows: return rows_scratch_bytes(region, options);
     default: return 0;
   }
@@ -21,6 +24,8 @@ Result<std::vector<Launch>> launches_of(const fuse::FusedGraph& fused, const fus
                                         const KernelOptions& options) {
   switch (region.anchor) {
     case Anchor::Attention: return attention_launches(fused, region, options, region.scratch_offset);
+    case Anchor::Node: return node_launches(fused, region);
+    case Anchor::Pooling: return pooling_launches(fused, region);
     case Anchor::Rows: return rows_launches(fused, region, options, region.scratch_offset);
     default: return not_supported("no kernel of ours computes it yet");
   }
