@@ -81,6 +81,28 @@ TEST(CudaAttention, CompilesWithoutSpills) {
   expect_compiles(with_everything(DataType_t::FLOAT, 128).backward(), 75);
   expect_compiles(with_everything(DataType_t::DOUBLE, 128).backward(), 90);
   for (int arch : {80, 86, 89, 100, 120}) expect_compiles(plain_case(DataType_t::HALF, 64).forward(), arch);
+  AttentionCase c = with_everything(DataType_t::BFLOAT16, 64);
+  c.plain = true;
+  expect_compiles(c.forward(), 90);
+  c = plain_case(DataType_t::BFLOAT16, 128), c.padding = true, c.dropout = 0.25;
+  expect_compiles(c.forward(), 80);
+}
+
+// 16-bit operands in aligned rows go through tensor cores from sm_80 on.
+TEST(CudaAttention, TensorCoresWhereTheyServe) {
+  AttentionCase c = plain_case(DataType_t::BFLOAT16, 128);
+  const auto text = [](const AttentionCase& x, int arch = 90) { return launches(x.forward(), arch)->at(0).text; };
+  EXPECT_THAT(text(c), HasSubstr("attention_forward_mma"));
+  EXPECT_THAT(text(c, 75), Not(HasSubstr("mma")));
+  AttentionCase other = c;
+  other.type = DataType_t::FLOAT;
+  EXPECT_THAT(text(other), Not(HasSubstr("mma")));
+  other = c, other.dqk = 100;
+  EXPECT_THAT(text(other), Not(HasSubstr("mma"))) << "rows that are not aligned";
+  if (!cuda::nvrtc_lookup().nvrtc) GTEST_SKIP() << cuda::nvrtc_lookup().problem;
+  const auto ptx = cuda::compile({text(c), cuda::kernel_headers(), cuda::kernel_header_count()}, "compute_80");
+  ASSERT_TRUE(ptx) << ptx.status();
+  EXPECT_THAT(std::string((*ptx)->image.begin(), (*ptx)->image.end()), HasSubstr("mma.sync.aligned.m16n8k16"));
 }
 
 TEST(CudaAttention, WhatItDoesNotTakeHasAReason) {
@@ -139,6 +161,42 @@ TEST_F(CudaAttentionGpu, RandomBackward) {
     Random random(seed);
     check(random_attention(random, random.one_in(3) ? 230 : 40, true), true, seed);
   }
+}
+
+// Aligned 16-bit operands: tensor cores.
+TEST_F(CudaAttentionGpu, RandomOnTensorCores) {
+  for (uint64_t seed : seeds(5001, 40)) {
+    Random random(seed);
+    const bool backward = random.one_in(3);
+    AttentionCase c = random_attention(random, random.one_in(3) ? 500 : 130, backward);
+    c.plain = true, c.compute = DataType_t::FLOAT;
+    c.type = random.of({DataType_t::HALF, DataType_t::BFLOAT16});
+    c.dqk = 8 * random.between(1, 16), c.dv = random.one_in(2) ? c.dqk : 8 * random.between(1, 16);
+    check(c, backward, seed);
+  }
+}
+
+// What no query sees, or only some of a tile, may be no number.
+TEST_F(CudaAttentionGpu, NanBehindTheMask) {
+  for (int64_t d : {40, 44, 128})
+    for (bool backward : {false, true}) {
+      AttentionCase c = plain_case(DataType_t::BFLOAT16, d);
+      c.right = 0, c.sq = c.skv = 150;
+      const ir::Graph graph = backward ? c.backward() : c.forward();
+      const auto plan = plan_of(graph);
+      ASSERT_TRUE(plan);
+      Harness harness(graph, {.seed = uint64_t(d)});
+      for (size_t port : {1, 2}) {  // from key 100 on: queries before that see none of it
+        const ir::TensorId id = graph.nodes[0].in[port];
+        auto* elements = static_cast<bfloat16*>(harness.memory(id));
+        const int64_t row = graph.tensor(id).dim[3];
+        elements[100 * row + 3] = bfloat16(std::numeric_limits<float>::quiet_NaN());
+        elements[120 * row + 5] = bfloat16(std::numeric_limits<float>::infinity());
+      }
+      harness.inputs_changed();
+      const Status s = harness.check_run(*plan, {0, nullptr, nullptr});
+      EXPECT_TRUE(s.is_good()) << c.text() << ": " << s;
+    }
 }
 
 TEST_F(CudaAttentionGpu, HeadSizes) {

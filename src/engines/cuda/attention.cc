@@ -23,12 +23,14 @@ int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 class AttentionKernels {
  public:
-  AttentionKernels(const fuse::FusedGraph& fused, const fuse::Region& region, int64_t scratch)
+  AttentionKernels(const fuse::FusedGraph& fused, const fuse::Region& region, const KernelOptions& options,
+                   int64_t scratch)
       : fused_(fused),
         node_(fused.graph.nodes[size_t(region.heavy)]),
         p_(fused.graph, node_),
         o_(p_.o),
         wide_(p_.in_double),
+        mma_(options.tensor_cores && options.arch >= 80 && serves_tensor_cores()),
         scratch_(scratch) {}
 
   Result<std::vector<Launch>> launches() {
@@ -36,7 +38,9 @@ class AttentionKernels {
     TW_RETURN_IF_BAD(describe());
     const double pairs = 2 * ops::visible_pairs(o_), heads = double(o_.b * o_.hq);
     const int64_t q_tiles = blocks_of(o_.sq, tile()), k_tiles = blocks_of(o_.skv, tile());
-    if (!p_.backward()) {
+    if (!p_.backward() && mma_) {
+      add_mma("attention_forward_mma", q_tiles, pairs * double(o_.dqk + o_.dv));
+    } else if (!p_.backward()) {
       add("attention_forward", "", o_.dv, o_.b * o_.hq * q_tiles, pairs * double(o_.dqk + o_.dv));
     } else {
       add("attention_row_sums", "", 0, blocks_of(o_.b * o_.hq * o_.sq, 8), heads * double(2 * o_.sq * o_.dv));
@@ -200,7 +204,46 @@ class AttentionKernels {
     return {};
   }
 
+  // --- tensor cores: 16-bit operands of one type, their rows in aligned pieces of 16 bytes
+  bool serves_tensor_cores() const {
+    if (p_.in_double || node_.compute != DataType_t::FLOAT) return false;
+    if (p_.q.type != DataType_t::HALF && p_.q.type != DataType_t::BFLOAT16) return false;
+    if (o_.dqk % 8 != 0 || o_.dv % 8 != 0 || o_.dqk > 128 || o_.dv > 128) return false;
+    return in_pieces(p_.q) && in_pieces(p_.k) && in_pieces(p_.v);
+  }
+  bool in_pieces(const AttentionOperand& x) const {
+    const ir::Tensor& t = fused_.graph.tensor(x.id);
+    const fuse::Place& place = fused_.place[size_t(x.id)];
+    if (x.type != p_.q.type || x.stride[3] != 1 || place.offset % 8 != 0) return false;
+    for (size_t d = 0; d < 3; ++d)
+      if (t.dim[d] > 1 && x.stride[d] % 8 != 0) return false;
+    return place.workspace >= 0 || fused_.graph.tensor(place.root).alignment % 16 == 0;
+  }
+  void add_mma(const std::string& function, int64_t tiles, double flops) {
+    const auto padded = [](int64_t n) { return blocks_of(n, 32) * 32; };
+    Launch l;
+    l.name = fmt::format("{}: {}", node_.name, function.substr(std::string("attention_").size()));
+    l.text = text(args_, "attention_mma",
+                  fmt::format("  typedef {} T;\n  static constexpr int kHead = {}, kWidth = {};\n",
+                              element_type(p_.q.type), padded(o_.dqk), padded(o_.dv)),
+                  function + "<Spec>", 128);
+    args_.finish(l);
+    l.block = 128;
+    l.grid = std::max<int64_t>(1, o_.b * o_.hq * tiles);
+    l.flops = flops, l.flops_share = 0.35;
+    launches_.push_back(std::move(l));
+  }
+
   // --- a kernel
+  std::string text(const Arguments& args, const char* header, const std::string& sizes, const std::string& call,
+                   int threads) const {
+    return fmt::format(
+        "// {} \"{}\"\n#include \"tilewright/{}.cuh\"\nnamespace tw {{\ntypedef {} F;\n\nstruct Args {{\n{}}};\n\n"
+        "struct Spec {{\n  typedef tw::F F;\n{}{}}};\n\n"
+        "extern \"C\" __global__ __launch_bounds__({}, 1) void tw_kernel(const __grid_constant__ Args a) {{\n"
+        "  {}(a);\n}}\n}}  // namespace tw\n",
+        node_.op->name, printable(node_.name), header, number_type(), args.declaration(), sizes, spec_, threads, call);
+  }
   void add(const std::string& function, const std::string& what, int64_t columns, int64_t blocks, double flops) {
     const int64_t width = width_class(columns, wide_), chunks = std::max<int64_t>(1, blocks_of(columns, width));
     Arguments args = args_;
@@ -208,18 +251,14 @@ class AttentionKernels {
     Launch l;
     l.name = fmt::format("{}: {}", node_.name, function.substr(std::string("attention_").size()));
     if (!what.empty()) l.name += what.find("K") != what.npos ? " (dK)" : " (dV)";
-    l.text = fmt::format(
-        "// {} \"{}\"\n#include \"tilewright/{}.cuh\"\nnamespace tw {{\ntypedef {} F;\n\nstruct Args {{\n{}}};\n\n"
-        "struct Spec {{\n  typedef tw::F F;\n  static constexpr int kTile = {}, kWidth = {};\n{}}};\n\n"
-        "extern \"C\" __global__ __launch_bounds__(256, 1) void tw_kernel(const __grid_constant__ Args a) {{\n"
-        "  {}<{}Spec>(a);\n}}\n}}  // namespace tw\n",
-        node_.op->name, printable(node_.name), p_.backward() ? "attention_backward" : "attention", number_type(),
-        args.declaration(), tile(), width, spec_, function, what);
+    l.text = text(args, p_.backward() ? "attention_backward" : "attention",
+                  fmt::format("  static constexpr int kTile = {}, kWidth = {};\n", tile(), width),
+                  fmt::format("{}<{}Spec>", function, what), 256);
     args.finish(l);
     l.block = 256;
     l.grid = std::max<int64_t>(1, blocks * chunks);
     l.flops = flops;
-    l.flops_share = wide_ ? 0.005 : 0.015;
+    l.flops_share = wide_ ? 0.004 : 0.009;
     launches_.push_back(std::move(l));
   }
 
@@ -227,7 +266,7 @@ class AttentionKernels {
   const ir::Node& node_;
   const AttentionProblem p_;
   const ops::AttentionOptions& o_;
-  const bool wide_;
+  const bool wide_, mma_;
   const int64_t scratch_;
   Arguments args_;
   std::string spec_;
@@ -237,8 +276,8 @@ class AttentionKernels {
 }  // namespace
 
 Result<std::vector<Launch>> attention_launches(const fuse::FusedGraph& fused, const fuse::Region& region,
-                                               const KernelOptions&, int64_t scratch_offset) {
-  return AttentionKernels(fused, region, scratch_offset).launches();
+                                               const KernelOptions& options, int64_t scratch_offset) {
+  return AttentionKernels(fused, region, options, scratch_offset).launches();
 }
 
 int64_t attention_scratch_bytes(const fuse::FusedGraph& fused, const fuse::Region& region) {

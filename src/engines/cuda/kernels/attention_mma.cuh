@@ -1,0 +1,262 @@
+// Attention on tensor cores, for 16-bit operands whose rows lie in 16-byte pieces. A block of four warps keeps 64
+// queries, 16 in each warp, and walks over tiles of 64 keys; copies of the next tile run while it computes.
+#pragma once
+
+#include "tilewright/attention.cuh"
+#include "tilewright/mma.cuh"
+
+namespace tw {
+
+constexpr int kMmaThreads = 128, kMmaTile = 64;
+
+// A tile of rows in shared memory, in pieces of 8 elements. Pieces of a row are permuted, so that eight rows' pieces of
+// the same columns lie in different banks.
+template <class T, int kColumns>
+struct MmaTile {
+  static constexpr int kPieces = kColumns / 8, kRowPieces = (kColumns + 63) / 64 * 8;
+  typedef vec<T, 8> Piece;
+  Piece data[kMmaTile * kRowPieces];
+
+  __forceinline__ Piece* piece(int row, int p) { return data + row * kRowPieces + (p ^ (row & 7)); }
+  __forceinline__ T& element(int row, int column) { return piece(row, column / 8)->e[column % 8]; }
+
+  // Rows [first, first + kMmaTile) of a head; zeros behind its rows and its columns.
+  __forceinline__ void copy(const Tensor<const T>& t, i64 b, i64 h, int first, int rows, int columns) {
+    const T* const from = t.at(b, h, 0, 0);
+    for (int e = int(threadIdx.x); e < kMmaTile * kPieces; e += kMmaThreads) {
+      const int r = e / kPieces, p = e % kPieces;
+      const bool there = first + r < rows && p * 8 < columns;
+      copy_16(piece(r, p), there ? from + (first + r) * t.stride[2] + p * 8 : from, there);
+    }
+  }
+};
+
+// A warp's 16 rows as fragments of A: kept in registers, or fetched again for each product.
+template <class T, int kColumns, bool kKept>
+struct MmaRows;
+template <class T, int kColumns>
+struct MmaRows<T, kColumns, false> {
+  MmaTile<T, kColumns>& tile;
+  int first;
+  __forceinline__ void get(u32 (&a)[4], int k) const {
+    const int lane = int(threadIdx.x) % 32;
+    load_blocks(a, tile.piece(first + lane % 16, 2 * k + lane / 16));
+  }
+};
+template <class T, int kColumns>
+struct MmaRows<T, kColumns, true> {
+  u32 kept[kColumns / 16][4];
+  __forceinline__ MmaRows(MmaTile<T, kColumns>& tile, int first) {
+    const MmaRows<T, kColumns, false> rows = {tile, first};
+#pragma unroll
+    for (int k = 0; k < kColumns / 16; ++k) rows.get(kept[k], k);
+  }
+  __forceinline__ void get(u32 (&a)[4], int k) const {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) a[e] = kept[k][e];
+  }
+};
+
+// s[n] = the warp's 16 rows times rows 8 n .. 8 n + 7 of the tile.
+template <class T, int kColumns, bool kKept>
+DEV void multiply_rows(float (&s)[kMmaTile / 8][4], const MmaRows<T, kColumns, kKept>& rows,
+                       MmaTile<T, kColumns>& tile) {
+  const int lane = int(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < kMmaTile / 8; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) s[n][e] = 0.f;
+#pragma unroll
+  for (int k = 0; k < kColumns / 16; ++k) {
+    u32 a[4];
+    rows.get(a, k);
+#pragma unroll
+    for (int n = 0; n < kMmaTile / 8; n += 2) {
+      u32 b[4];
+      load_blocks(b, tile.piece(n * 8 + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+      multiply_add(T(), s[n], a, b[0], b[1]);
+      multiply_add(T(), s[n + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// out[n] += the warp's weights, 16 rows of 64, times columns 8 n .. 8 n + 7 of the tile.
+template <class T, int kColumns>
+DEV void multiply_columns(float (&out)[kColumns / 8][4], const u32 (&w)[kMmaTile / 16][4],
+                          MmaTile<T, kColumns>& tile) {
+  const int lane = int(threadIdx.x) % 32;
+#pragma unroll
+  for (int k = 0; k < kMmaTile / 16; ++k)
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; n += 2) {
+      u32 b[4];
+      load_blocks_transposed(b, tile.piece(k * 16 + lane % 16, n + lane / 16));
+      multiply_add(T(), out[n], w[k], b[0], b[1]);
+      multiply_add(T(), out[n + 1], w[k], b[2], b[3]);
+    }
+}
+
+// Sums of products as the weights of a next product.
+template <class T>
+DEV void as_weights(u32 (&w)[kMmaTile / 16][4], const float (&s)[kMmaTile / 8][4]) {
+#pragma unroll
+  for (int k = 0; k < kMmaTile / 16; ++k)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float* const x = s[2 * k + e / 2] + e % 2 * 2;
+      w[k][e] = pair_of(T(), x[0], x[1]);
+    }
+}
+
+// A key that a query does not see counts for nothing, also where its values are no numbers: 0 times those would be
+// none. Where a tile has such values, the queries that see them take them here, and the products find zeros.
+template <class S, class T, int kColumns, class Args>
+DEV void take_not_finite(float (&out)[kColumns / 8][4], MmaTile<T, kColumns>& tile, const Head<S, Args>& x, int i0,
+                         int j0, const Keys (&keys)[2]) {
+  bool all_finite = true;
+  for (int e = int(threadIdx.x); e < kMmaTile * kColumns; e += kMmaThreads)
+    all_finite = all_finite && finite(T::get(tile.element(e / kColumns, e % kColumns)));
+  if (!__syncthreads_or(!all_finite)) return;
+  const int g = int(threadIdx.x) % 32 / 4, t = int(threadIdx.x) % 4;
+  float sum[kColumns / 8][4];  // in memory, so that this rare case costs no registers
+#pragma unroll
+  for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sum[n][e] = out[n][e];
+#pragma unroll 1
+  for (int e = 0; e < 2 * kMmaTile; ++e) {
+    const int r = e % 2, j = e / 2, i = i0 + g + 8 * r;
+    if (i >= x.a.sq || x.score(0.f, i, j0 + j, keys[r]) == least(0.f)) continue;
+#pragma unroll 1
+    for (int c = 0; c < kColumns / 4; ++c) {
+      const float v = T::get(tile.element(j, c / 2 * 8 + 2 * t + c % 2));
+      if (!finite(v)) sum[c / 2][2 * r + c % 2] += v;
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) out[n][e] = sum[n][e];
+  __syncthreads();
+  for (int e = int(threadIdx.x); e < kMmaTile * kColumns; e += kMmaThreads) {
+    T& v = tile.element(e / kColumns, e % kColumns);
+    if (!finite(T::get(v))) v = T::set(0.f);
+  }
+  __syncthreads();
+}
+
+DEV float quad_reduce(Max, float x) {
+  x = max(x, shuffle(x, 1));
+  return max(x, shuffle(x, 2));
+}
+DEV float quad_reduce(Sum, float x) {
+  x += shuffle(x, 1);
+  return x + shuffle(x, 2);
+}
+
+constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+
+// A block for each tile of queries of a head; the last tiles come first. Maxima are kept times log2(e), for powers of 2.
+template <class S, class Args>
+DEV void attention_forward_mma(const Args& a) {
+  typedef typename S::T T;
+  constexpr int kHead = S::kHead, kWidth = S::kWidth, kN = kMmaTile / 8;
+  // Queries are kept in registers, or, where options want those, in shared memory.
+  constexpr bool kKept = kHead <= 64 || !(S::kBias || S::kDropout);
+  __shared__ MmaTile<T, kHead> head_tiles[kKept ? 1 : 2];
+  __shared__ MmaTile<T, kWidth> v_tile;
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, t = lane % 4;
+  const int head = int(blockIdx.x % (i64(a.b) * a.hq));
+  const int tile0 = (a.q_tiles - 1 - int(blockIdx.x / (i64(a.b) * a.hq))) * kMmaTile, i0 = tile0 + 16 * warp;
+  const Head<S, Args> x(a, head / a.hq, head % a.hq);
+  const int b = x.b, h = x.h, row0 = i0 + lane / 4;
+
+  MmaTile<T, kHead>&k_tile = head_tiles[0], &q_tile = head_tiles[kKept ? 0 : 1];
+  q_tile.copy(a.q, b, h, tile0, a.sq, a.dqk);
+  end_copies();
+  wait_copies<0>();
+  __syncthreads();
+  const MmaRows<T, kHead, kKept> q = {q_tile, 16 * warp};
+  __syncthreads();
+
+  const Keys all = x.mask.of_tile(tile0, kMmaTile);
+  // Tiles in between are seen whole by all.
+  const bool all_rows = tile0 + kMmaTile <= x.mask.rows;
+  const int whole_from = x.mask.of(tile0 + kMmaTile - 1).begin, whole_to = all_rows ? x.mask.of(tile0).end : 0;
+  const Keys keys[2] = {x.mask.of(row0), x.mask.of(row0 + 8)};
+  float out[kWidth / 8][4] = {}, top[2] = {least(0.f), least(0.f)}, total[2] = {0.f, 0.f};
+  const int first = all.begin / kMmaTile * kMmaTile;
+  if (first < all.end) k_tile.copy(a.k, b, x.k_head(), first, a.skv, a.dqk);
+  end_copies();
+  if (first < all.end) v_tile.copy(a.v, b, x.v_head(), first, a.skv, a.dv);
+  end_copies();
+  for (int j0 = first; j0 < all.end; j0 += kMmaTile) {
+    const bool masked = j0 < whole_from || j0 + kMmaTile > whole_to;
+    float s[kN][4];
+    wait_copies<1>();
+    __syncthreads();
+    multiply_rows(s, q, k_tile);
+    __syncthreads();
+    if (j0 + kMmaTile < all.end) k_tile.copy(a.k, b, x.k_head(), j0 + kMmaTile, a.skv, a.dqk);
+    end_copies();
+
+    if (masked || S::kBias || S::kAlibi) {
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          s[n][e] = x.score(s[n][e], row0 + e / 2 * 8, j0 + n * 8 + 2 * t + e % 2, keys[e / 2]);
+    } else {
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[n][e] *= x.scale;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float most = least(0.f);
+#pragma unroll
+      for (int n = 0; n < kN; ++n) most = max(most, max(s[n][2 * r], s[n][2 * r + 1]));
+      most = max(top[r], quad_reduce(Max(), most) * kLog2E);
+      const float shift = most == least(0.f) ? 0.f : most, again = fast_exp2(top[r] - shift);
+      float sum = 0.f;
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float& p = s[n][2 * r + c];
+          p = fast_exp2(p * kLog2E - shift), sum += p;
+          if constexpr (S::kDropout)
+            if (const int j = j0 + n * 8 + 2 * t + c; keys[r].has(j)) p *= x.factor(row0 + 8 * r, j);
+        }
+      total[r] = total[r] * again + sum, top[r] = most;
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n) out[n][2 * r] *= again, out[n][2 * r + 1] *= again;
+    }
+    u32 w[kMmaTile / 16][4];
+    as_weights<T>(w, s);
+    wait_copies<1>();
+    __syncthreads();
+    if (masked || S::kBias) take_not_finite(out, v_tile, x, i0, j0, keys);
+    multiply_columns(out, w, v_tile);
+    __syncthreads();
+    if (j0 + kMmaTile < all.end) v_tile.copy(a.v, b, x.v_head(), j0 + kMmaTile, a.skv, a.dv);
+    end_copies();
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int i = row0 + 8 * r;
+    total[r] = quad_reduce(Sum(), total[r]);
+    if (i >= a.sq) continue;
+    const float factor = finish_row<S>(a, b, h, i, top[r] * kLn2, total[r], t == 0);
+#pragma unroll
+    for (int n = 0; n < kWidth / 8; ++n)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int column = n * 8 + 2 * t + c;
+        if (column < a.dv) a.o.put(b, h, i, column, total[r] == 0.f ? 0.f : out[n][2 * r + c] * factor);
+      }
+  }
+}
+
+}  // namespace tw
