@@ -115,7 +115,9 @@ std::string page_title(const std::string& name, const std::vector<const fuse::Pw
 }
 
 Emitter::Emitter(const fuse::PwProgram& program, const ir::Graph& graph, const std::string& prefix)
-    : program_(program), graph_(graph), prefix_(prefix), wide_(program.needs_double()) {}
+    : Emitter(program, graph, prefix, program.needs_double()) {}
+Emitter::Emitter(const fuse::PwProgram& program, const ir::Graph& graph, const std::string& prefix, bool wide)
+    : program_(program), graph_(graph), prefix_(prefix), wide_(wide) {}
 
 std::string Emitter::value(int k) const { return fmt::format("{}v{}", prefix_, k); }
 std::string Emitter::scalar(int k) const { return fmt::format("{}s{}", prefix_, k); }

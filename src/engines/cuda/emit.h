@@ -32,6 +32,7 @@ struct PointText {
 class Emitter {
  public:
   Emitter(const fuse::PwProgram&, const ir::Graph&, const std::string& prefix = "");
+  Emitter(const fuse::PwProgram&, const ir::Graph&, const std::string& prefix, bool wide);  // values of that width
 
   bool wide() const { return wide_; }
   const char* type() const { return wide_ ? "double" : "float"; }

@@ -17,19 +17,32 @@ using cuda::Launch;
 using fuse::FusedGraph;
 using fuse::Region;
 
+// What configurations are called, the usual one first.
+constexpr const char* kConfigs[] = {"fuse=all", "fuse=all,tensor_cores=off"};
+
+Result<size_t> find_config(const std::string& text) {
+  for (size_t k = 0; k < std::size(kConfigs); ++k)
+    if (text == kConfigs[k]) return k;
+  return invalid("engine cuda: configuration \"{}\" is not one of {}, {}", text, kConfigs[0], kConfigs[1]);
+}
+
 // A graph cut into regions, each as launches.
 struct Program {
   FusedGraph fused;
   std::vector<Launch> launches;
   std::vector<Reason> reasons;  // not empty: a region has no kernel
   std::vector<int> region;      // by launch
+
+  bool on_tensor_cores() const {
+    return std::any_of(launches.begin(), launches.end(), [](const Launch& l) { return l.tensor_cores; });
+  }
 };
 
-std::shared_ptr<Program> build(const ir::Graph& graph, const Target& target) {
+std::shared_ptr<const Program> build(const ir::Graph& graph, const Target& target, size_t config) {
   auto program = std::make_shared<Program>();
   FusedGraph& fused = program->fused;
   fused = fuse::fuse(graph);
-  const cuda::KernelOptions options{target.gpu->sms, target.gpu->arch};
+  const cuda::KernelOptions options{target.gpu->sms, target.gpu->arch, config == 0};
   for (Region& r : fused.regions) r.scratch_bytes = cuda::region_scratch_bytes(fused, r, options);
   place_intermediates(fused);
   for (size_t k = 0; k < fused.regions.size(); ++k) {
@@ -63,7 +76,9 @@ double estimate_ms(const Program& program, const Target& target) {
       for (ir::TensorId t : *list) bytes += double(program.fused.graph.tensor(t).storage_bytes());
     const double share = std::min(1.0, double(l.grid) * l.block / busy);
     const double arithmetic = l.flops / peak.flops_per_ms / l.flops_share;
-    ms += 0.002 + std::max(first ? bytes / peak.bytes_per_ms / 0.8 : 0, arithmetic) / share;
+    const double computing = std::min(1.0, double(l.grid) / target.gpu->sms);  // blocks that compute are large
+    ms += (l.flops > 0 ? 0.004 : 0.002) +
+          std::max(first ? bytes / peak.bytes_per_ms / 0.8 / share : 0, arithmetic / computing);
   }
   return ms;
 }
@@ -76,41 +91,53 @@ Result<CompiledPlan> compiled(const Program& program, const Target& target, Kern
 
 class CudaProposal : public Proposal {
  public:
-  CudaProposal(std::shared_ptr<const Program> program, const Target& target)
-      : program_(std::move(program)), target_(target) {}
+  // The programs by configuration.
+  CudaProposal(std::vector<std::shared_ptr<const Program>> programs, const Target& target)
+      : programs_(std::move(programs)), target_(target) {}
 
   std::vector<Candidate> candidates() const override {
-    Candidate c;
-    c.config = "fuse=all";
-    c.workspace_bytes = program_->fused.workspace_bytes;
-    c.kernel_count = int(program_->launches.size());
-    c.estimated_ms = estimate_ms(*program_, target_);
-    c.everything = true;
-    c.notes.push_back(fmt::format("{} kernel{}", c.kernel_count, c.kernel_count == 1 ? "" : "s"));
-    c.behavior_notes.push_back(BehaviorNote_t::RUNTIME_COMPILATION);
-    c.numerical_notes.push_back(NumericalNote_t::STRICT_NAN_PROP);
-    return {c};
+    std::vector<Candidate> list;
+    for (size_t k = 0; k < programs_.size(); ++k) list.push_back(candidate_of(k));
+    return list;
   }
   Result<Artifact> compile(const std::string& config, KernelCache* cache) const override {
-    TW_ASSIGN_OR_RETURN(CompiledPlan plan, compiled(*program_, target_, cache));
+    TW_ASSIGN_OR_RETURN(const size_t k, find_config(config));
+    if (k >= programs_.size()) return invalid("engine cuda: nothing in this graph runs on tensor cores");
+    TW_ASSIGN_OR_RETURN(CompiledPlan plan, compiled(*programs_[k], target_, cache));
     return Artifact{"cuda", config, {}, std::make_shared<CompiledPlan>(std::move(plan))};
   }
   std::string explain() const override {
-    std::string text = program_->fused.text();
-    for (const Launch& l : program_->launches)
+    std::string text = programs_[0]->fused.text();
+    for (const Launch& l : programs_[0]->launches)
       text += fmt::format("launch {}: {} blocks of {} threads\n", l.name, l.grid, l.block);
     return text;
   }
-  std::vector<RegionInfo> regions() const override { return region_infos(program_->fused); }
-  std::vector<KernelText> kernels(const std::string&) const override {
+  std::vector<RegionInfo> regions() const override { return region_infos(programs_[0]->fused); }
+  std::vector<KernelText> kernels(const std::string& config) const override {
+    const auto k = find_config(config);
     std::vector<KernelText> list;
-    for (const Launch& l : program_->launches)
+    for (const Launch& l : programs_[k && *k < programs_.size() ? *k : 0]->launches)
       list.push_back({fmt::format("{}, {} blocks of {} threads", l.name, l.grid, l.block), l.text});
     return list;
   }
 
  private:
-  std::shared_ptr<const Program> program_;
+  Candidate candidate_of(size_t k) const {
+    const Program& program = *programs_[k];
+    Candidate c;
+    c.config = kConfigs[k];
+    c.workspace_bytes = program.fused.workspace_bytes;
+    c.kernel_count = int(program.launches.size());
+    c.estimated_ms = estimate_ms(program, target_);
+    c.everything = true;
+    c.notes.push_back(fmt::format("{} kernel{}", c.kernel_count, c.kernel_count == 1 ? "" : "s"));
+    c.behavior_notes.push_back(BehaviorNote_t::RUNTIME_COMPILATION);
+    c.numerical_notes.push_back(NumericalNote_t::STRICT_NAN_PROP);
+    if (program.on_tensor_cores()) c.numerical_notes.push_back(NumericalNote_t::TENSOR_CORE);
+    return c;
+  }
+
+  std::vector<std::shared_ptr<const Program>> programs_;
   Target target_;
 };
 
@@ -131,9 +158,10 @@ class CudaEngine : public Engine {
   }
   Verdict propose(const ir::Graph& graph, const Target& target) const override {
     if (auto reasons = unavailable(target); !reasons.empty()) return {nullptr, reasons};
-    auto program = build(graph, target);
-    if (!program->reasons.empty()) return {nullptr, program->reasons};
-    return {std::make_unique<CudaProposal>(std::move(program), target), {}};
+    std::vector<std::shared_ptr<const Program>> programs = {build(graph, target, 0)};
+    if (!programs[0]->reasons.empty()) return {nullptr, programs[0]->reasons};
+    if (programs[0]->on_tensor_cores()) programs.push_back(build(graph, target, 1));
+    return {std::make_unique<CudaProposal>(std::move(programs), target), {}};
   }
   Result<std::unique_ptr<Executable>> load(const ir::Graph& graph, const Artifact& artifact, const Target& target,
                                            KernelCache* cache) const override {
@@ -144,7 +172,8 @@ class CudaEngine : public Engine {
     } else if (!artifact.bytes.empty()) {
       TW_ASSIGN_OR_RETURN(plan, cuda::from_bytes(artifact.bytes));
     } else {
-      const auto program = build(graph, target);
+      TW_ASSIGN_OR_RETURN(const size_t config, find_config(artifact.config));
+      const auto program = build(graph, target, config);
       if (!program->reasons.empty()) return not_supported("engine cuda: {}", program->reasons[0].text);
       TW_ASSIGN_OR_RETURN(plan, compiled(*program, target, cache));
     }

@@ -93,6 +93,20 @@ void Arguments::integers(const std::string& name, const std::vector<int64_t>& va
   declaration_ = before + fmt::format("  {} {}[{}];\n", wide ? "i64" : "int", name, values.size());
 }
 
+// Of x < 2^31 the quotient is (high word of x * multiplier + x) >> shift.
+void Arguments::dividers(const std::string& name, const std::vector<int64_t>& divisors, bool wide) {
+  if (wide) return integers(name, divisors, true);
+  if (divisors.empty()) return;
+  const std::string before = declaration_;
+  for (int64_t d : divisors) {
+    int64_t shift = 0;
+    while ((int64_t{1} << shift) < d) ++shift;
+    const uint64_t multiplier = ((((uint64_t{1} << shift) - uint64_t(d)) << 32) / uint64_t(d)) + 1;
+    for (int64_t v : {d, int64_t(multiplier), shift}) integer("", v, false);
+  }
+  declaration_ = before + fmt::format("  Divider {}[{}];\n", name, divisors.size());
+}
+
 void Arguments::finish(Launch& launch) const {
   launch.arguments = bytes_;
   launch.arguments.resize((bytes_.size() + 7) / 8 * 8);

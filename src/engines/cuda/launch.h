@@ -32,6 +32,7 @@ struct Launch {
   int64_t zero_offset = 0, zero_bytes = 0;  // of the workspace, set to 0 before
   // Known while plans are ranked; 0: bound by memory.
   double flops = 0, flops_share = 0.02;  // of the tensor cores' peak that it reaches
+  bool tensor_cores = false;             // are used
 };
 
 // What kernels are made for.
@@ -62,6 +63,9 @@ class Arguments {
   void integer(const std::string& name, int64_t value, bool wide);
   void number(const std::string& name, double value, bool wide);
   void integers(const std::string& name, const std::vector<int64_t>& values, bool wide);
+
+  // Divisors of indices of which they take digits; narrow ones as `Divider`s of contraction.cuh.
+  void dividers(const std::string& name, const std::vector<int64_t>& divisors, bool wide);
 
   const std::string& declaration() const { return declaration_; }  // the members of the struct
   void finish(Launch&) const;

@@ -1,6 +1,7 @@
 #include "engines/cuda/region.h"
 
 #include "engines/cuda/attention.h"
+#include "engines/cuda/contraction.h"
 #include "engines/cuda/node.h"
 #include "engines/cuda/pooling.h"
 #include "engines/cuda/rows.h"
@@ -14,6 +15,7 @@ int64_t region_scratch_bytes(const fuse::FusedGraph& fused, const fuse::Region& 
     case Anchor::Attention: return attention_scratch_bytes(fused, region);
     case Anchor::Pooling: return pooling_scratch_bytes(fused, region);
     case Anchor::Rows: return rows_scratch_bytes(region, options);
+    case Anchor::Contraction: return contraction_scratch_bytes(fused, region, options);
     default: return 0;
   }
 }
@@ -27,8 +29,9 @@ Result<std::vector<Launch>> launches_of(const fuse::FusedGraph& fused, const fus
     case Anchor::Node: return node_launches(fused, region);
     case Anchor::Pooling: return pooling_launches(fused, region);
     case Anchor::Rows: return rows_launches(fused, region, options, region.scratch_offset);
-    default: return not_supported("no kernel of ours computes it yet");
+    case Anchor::Contraction: return contraction_launches(fused, region, options);
   }
+  return not_supported("no kernel of ours computes it");
 }
 
 }  // namespace
