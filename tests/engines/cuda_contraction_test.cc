@@ -236,16 +236,28 @@ class CudaContractionGpu : public ::testing::Test {
   std::unique_ptr<cuda::ScopedDevice> device_;
 };
 
-TEST_F(CudaContractionGpu, MatmulsOfEveryTypeAndSize) {
-  for (D type : {D::HALF, D::BFLOAT16, D::FLOAT, D::DOUBLE, D::FP8_E4M3, D::FP8_E5M2, D::INT8, D::UINT8})
-    for (const Dims& mnk :
-         {Dims{1, 1, 1}, Dims{7, 5, 3}, Dims{33, 70, 65}, Dims{1, 300, 40}, Dims{300, 1, 40}, Dims{130, 264, 304},
-          Dims{2, 2, 1000}, Dims{64, 64, 8192}, Dims{16, 512, 512}, Dims{512, 16, 512}, Dims{1100, 1304, 72}})
-      for (bool columns : {false, true}) {
-        const D out = type == D::DOUBLE ? D::DOUBLE : D::FLOAT;
-        check(matmul(mnk, type, out, columns), {.fill = Fill::Integers});
-        check(matmul(mnk, type, out, columns));
-      }
+class CudaContractionGpuOf : public CudaContractionGpu, public ::testing::WithParamInterface<D> {};
+INSTANTIATE_TEST_SUITE_P(Types, CudaContractionGpuOf,
+                         ::testing::Values(D::HALF, D::BFLOAT16, D::FLOAT, D::DOUBLE, D::FP8_E4M3, D::FP8_E5M2, D::INT8,
+                                           D::UINT8),
+                         [](const auto& info) { return to_string(info.param); });
+
+TEST_P(CudaContractionGpuOf, MatmulsOfEverySize) {
+  const D type = GetParam(), out = type == D::DOUBLE ? D::DOUBLE : D::FLOAT;
+  for (const Dims& mnk :
+       {Dims{1, 1, 1}, Dims{7, 5, 3}, Dims{33, 70, 65}, Dims{1, 300, 40}, Dims{300, 1, 40}, Dims{130, 264, 304},
+        Dims{2, 2, 1000}, Dims{64, 64, 8192}, Dims{16, 512, 512}, Dims{512, 16, 512}, Dims{1100, 1304, 72}})
+    for (bool columns : {false, true}) {
+      check(matmul(mnk, type, out, columns), {.fill = Fill::Integers});
+      check(matmul(mnk, type, out, columns));
+    }
+}
+
+TEST_P(CudaContractionGpuOf, ConvolutionsOfEveryKind) {
+  const D type = GetParam(), out = type == D::DOUBLE ? D::DOUBLE : D::FLOAT;
+  for (const ConvCase& c : kConvCases)
+    for (const char* op : {"conv_fprop", "conv_dgrad", "conv_wgrad"})
+      for (bool last : {true, false}) check(convolution(op, c, type, last, out), {.fill = Fill::Integers});
 }
 
 TEST_F(CudaContractionGpu, MatmulsOfEveryLayout) {
@@ -286,14 +298,6 @@ TEST_F(CudaContractionGpu, IntegerSumsAreExact) {
     b.output(b.op("matmul", {b.input({mnk[0], mnk[2]}, D::INT8), b.input({mnk[2], mnk[1]}, D::UINT8)}), D::INT32);
     check(b);
   }
-}
-
-TEST_F(CudaContractionGpu, ConvolutionsOfEveryKind) {
-  for (const ConvCase& c : kConvCases)
-    for (const char* op : {"conv_fprop", "conv_dgrad", "conv_wgrad"})
-      for (D type : {D::FLOAT, D::HALF, D::BFLOAT16, D::DOUBLE})
-        for (bool last : {true, false})
-          check(convolution(op, c, type, last, type == D::DOUBLE ? type : D::FLOAT), {.fill = Fill::Integers});
 }
 
 TEST_F(CudaContractionGpu, FlippedFiltersAndUnevenPadding) {
