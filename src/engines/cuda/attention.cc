@@ -38,18 +38,24 @@ class AttentionKernels {
     TW_RETURN_IF_BAD(describe());
     const double pairs = 2 * ops::visible_pairs(o_), heads = double(o_.b * o_.hq);
     const int64_t q_tiles = blocks_of(o_.sq, tile()), k_tiles = blocks_of(o_.skv, tile());
-    if (!p_.backward() && mma_) {
-      add_mma("attention_forward_mma", q_tiles, pairs * double(o_.dqk + o_.dv));
-    } else if (!p_.backward()) {
-      add("attention_forward", "", o_.dv, o_.b * o_.hq * q_tiles, pairs * double(o_.dqk + o_.dv));
+    if (!p_.backward()) {
+      const double flops = pairs * double(o_.dqk + o_.dv);
+      if (mma_) add_mma("attention_forward_mma", "attention_mma", o_.b * o_.hq * q_tiles, flops);
+      else add("attention_forward", "", o_.dv, o_.b * o_.hq * q_tiles, flops);
     } else {
       add("attention_row_sums", "", 0, blocks_of(o_.b * o_.hq * o_.sq, 8), heads * double(2 * o_.sq * o_.dv));
-      if (p_.has_out(ops::kOutDQ))
-        add("attention_dq", "", o_.dqk, o_.b * o_.hq * q_tiles, pairs * double(2 * o_.dqk + o_.dv));
-      if (p_.has_out(ops::kOutDK))
-        add("attention_dkv", "Gradient::K, ", o_.dqk, o_.b * o_.hk * k_tiles, pairs * double(2 * o_.dqk + o_.dv));
-      if (p_.has_out(ops::kOutDV))
-        add("attention_dkv", "Gradient::V, ", o_.dv, o_.b * o_.hv * k_tiles, pairs * double(o_.dqk + o_.dv));
+      const double scores = pairs * double(o_.dqk + o_.dv);
+      if (mma_) {
+        add_mma("attention_dq_mma", "attention_backward_mma", o_.b * o_.hq * q_tiles, scores + pairs * double(o_.dqk));
+      } else {
+        add("attention_dq", "", o_.dqk, o_.b * o_.hq * q_tiles, scores + pairs * double(o_.dqk));
+      }
+      if (mma_ && o_.hk == o_.hv) {
+        add_mma("attention_dkv_mma", "attention_backward_mma", o_.b * o_.hk * k_tiles, 2 * scores);
+      } else {
+        add("attention_dkv", "Gradient::K, ", o_.dqk, o_.b * o_.hk * k_tiles, scores + pairs * double(o_.dqk));
+        add("attention_dkv", "Gradient::V, ", o_.dv, o_.b * o_.hv * k_tiles, scores);
+      }
       if (p_.has_out(ops::kOutDBias)) {
         const Dims& d = p_.dbias_dim;
         add("attention_dbias", "", 0, d[0] * d[1] * blocks_of(d[2], tile()) * blocks_of(d[3], tile()),
@@ -209,7 +215,7 @@ class AttentionKernels {
     if (p_.in_double || node_.compute != DataType_t::FLOAT) return false;
     if (p_.q.type != DataType_t::HALF && p_.q.type != DataType_t::BFLOAT16) return false;
     if (o_.dqk % 8 != 0 || o_.dv % 8 != 0 || o_.dqk > 128 || o_.dv > 128) return false;
-    return in_pieces(p_.q) && in_pieces(p_.k) && in_pieces(p_.v);
+    return in_pieces(p_.q) && in_pieces(p_.k) && in_pieces(p_.v) && (!p_.backward() || in_pieces(p_.d_out));
   }
   bool in_pieces(const AttentionOperand& x) const {
     const ir::Tensor& t = fused_.graph.tensor(x.id);
@@ -219,18 +225,19 @@ class AttentionKernels {
       if (t.dim[d] > 1 && x.stride[d] % 8 != 0) return false;
     return place.workspace >= 0 || fused_.graph.tensor(place.root).alignment % 16 == 0;
   }
-  void add_mma(const std::string& function, int64_t tiles, double flops) {
+  void add_mma(const std::string& function, const char* header, int64_t blocks, double flops) {
     const auto padded = [](int64_t n) { return blocks_of(n, 32) * 32; };
     Launch l;
     l.name = fmt::format("{}: {}", node_.name, function.substr(std::string("attention_").size()));
-    l.text = text(args_, "attention_mma",
+    l.text = text(args_, header,
                   fmt::format("  typedef {} T;\n  static constexpr int kHead = {}, kWidth = {};\n",
                               element_type(p_.q.type), padded(o_.dqk), padded(o_.dv)),
                   function + "<Spec>", 128);
     args_.finish(l);
     l.block = 128;
-    l.grid = std::max<int64_t>(1, o_.b * o_.hq * tiles);
+    l.grid = std::max<int64_t>(1, blocks);
     l.flops = flops, l.flops_share = 0.35;
+    l.tensor_cores = true;
     launches_.push_back(std::move(l));
   }
 

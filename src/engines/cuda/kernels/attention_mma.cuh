@@ -11,19 +11,19 @@ constexpr int kMmaThreads = 128, kMmaTile = 64;
 
 // A tile of rows in shared memory, in pieces of 8 elements. Pieces of a row are permuted, so that eight rows' pieces of
 // the same columns lie in different banks.
-template <class T, int kColumns>
+template <class T, int kColumns, int kRows = kMmaTile>
 struct MmaTile {
   static constexpr int kPieces = kColumns / 8, kRowPieces = (kColumns + 63) / 64 * 8;
   typedef vec<T, 8> Piece;
-  Piece data[kMmaTile * kRowPieces];
+  Piece data[kRows * kRowPieces];
 
   __forceinline__ Piece* piece(int row, int p) { return data + row * kRowPieces + (p ^ (row & 7)); }
   __forceinline__ T& element(int row, int column) { return piece(row, column / 8)->e[column % 8]; }
 
-  // Rows [first, first + kMmaTile) of a head; zeros behind its rows and its columns.
+  // Rows [first, first + kRows) of a head; zeros behind its rows and its columns.
   __forceinline__ void copy(const Tensor<const T>& t, i64 b, i64 h, int first, int rows, int columns) {
     const T* const from = t.at(b, h, 0, 0);
-    for (int e = int(threadIdx.x); e < kMmaTile * kPieces; e += kMmaThreads) {
+    for (int e = int(threadIdx.x); e < kRows * kPieces; e += kMmaThreads) {
       const int r = e / kPieces, p = e % kPieces;
       const bool there = first + r < rows && p * 8 < columns;
       copy_16(piece(r, p), there ? from + (first + r) * t.stride[2] + p * 8 : from, there);
@@ -58,12 +58,12 @@ struct MmaRows<T, kColumns, true> {
 };
 
 // s[n] = the warp's 16 rows times rows 8 n .. 8 n + 7 of the tile.
-template <class T, int kColumns, bool kKept>
-DEV void multiply_rows(float (&s)[kMmaTile / 8][4], const MmaRows<T, kColumns, kKept>& rows,
-                       MmaTile<T, kColumns>& tile) {
+template <class T, int kColumns, bool kKept, int kRows>
+DEV void multiply_rows(float (&s)[kRows / 8][4], const MmaRows<T, kColumns, kKept>& rows,
+                       MmaTile<T, kColumns, kRows>& tile) {
   const int lane = int(threadIdx.x) % 32;
 #pragma unroll
-  for (int n = 0; n < kMmaTile / 8; ++n)
+  for (int n = 0; n < kRows / 8; ++n)
 #pragma unroll
     for (int e = 0; e < 4; ++e) s[n][e] = 0.f;
 #pragma unroll
@@ -71,7 +71,7 @@ DEV void multiply_rows(float (&s)[kMmaTile / 8][4], const MmaRows<T, kColumns, k
     u32 a[4];
     rows.get(a, k);
 #pragma unroll
-    for (int n = 0; n < kMmaTile / 8; n += 2) {
+    for (int n = 0; n < kRows / 8; n += 2) {
       u32 b[4];
       load_blocks(b, tile.piece(n * 8 + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
       multiply_add(T(), s[n], a, b[0], b[1]);
@@ -80,13 +80,13 @@ DEV void multiply_rows(float (&s)[kMmaTile / 8][4], const MmaRows<T, kColumns, k
   }
 }
 
-// out[n] += the warp's weights, 16 rows of 64, times columns 8 n .. 8 n + 7 of the tile.
-template <class T, int kColumns>
-DEV void multiply_columns(float (&out)[kColumns / 8][4], const u32 (&w)[kMmaTile / 16][4],
-                          MmaTile<T, kColumns>& tile) {
+// out[n] += the warp's weights, 16 rows of as many as the tile has, times columns 8 n .. 8 n + 7 of it.
+template <class T, int kColumns, int kRows>
+DEV void multiply_columns(float (&out)[kColumns / 8][4], const u32 (&w)[kRows / 16][4],
+                          MmaTile<T, kColumns, kRows>& tile) {
   const int lane = int(threadIdx.x) % 32;
 #pragma unroll
-  for (int k = 0; k < kMmaTile / 16; ++k)
+  for (int k = 0; k < kRows / 16; ++k)
 #pragma unroll
     for (int n = 0; n < kColumns / 8; n += 2) {
       u32 b[4];
@@ -97,10 +97,10 @@ DEV void multiply_columns(float (&out)[kColumns / 8][4], const u32 (&w)[kMmaTile
 }
 
 // Sums of products as the weights of a next product.
-template <class T>
-DEV void as_weights(u32 (&w)[kMmaTile / 16][4], const float (&s)[kMmaTile / 8][4]) {
+template <class T, int kN>
+DEV void as_weights(u32 (&w)[kN / 2][4], const float (&s)[kN][4]) {
 #pragma unroll
-  for (int k = 0; k < kMmaTile / 16; ++k)
+  for (int k = 0; k < kN / 2; ++k)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const float* const x = s[2 * k + e / 2] + e % 2 * 2;
@@ -108,28 +108,42 @@ DEV void as_weights(u32 (&w)[kMmaTile / 16][4], const float (&s)[kMmaTile / 8][4
     }
 }
 
-// A key that a query does not see counts for nothing, also where its values are no numbers: 0 times those would be
-// none. Where a tile has such values, the queries that see them take them here, and the products find zeros.
-template <class S, class T, int kColumns, class Args>
-DEV void take_not_finite(float (&out)[kColumns / 8][4], MmaTile<T, kColumns>& tile, const Head<S, Args>& x, int i0,
-                         int j0, const Keys (&keys)[2]) {
+// Whether a tile has values that are no numbers. All threads of the block ask.
+template <class T, int kColumns, int kRows>
+DEV bool has_not_finite(MmaTile<T, kColumns, kRows>& tile) {
   bool all_finite = true;
-  for (int e = int(threadIdx.x); e < kMmaTile * kColumns; e += kMmaThreads)
+  for (int e = int(threadIdx.x); e < kRows * kColumns; e += kMmaThreads)
     all_finite = all_finite && finite(T::get(tile.element(e / kColumns, e % kColumns)));
-  if (!__syncthreads_or(!all_finite)) return;
-  const int g = int(threadIdx.x) % 32 / 4, t = int(threadIdx.x) % 4;
+  return __syncthreads_or(!all_finite);
+}
+template <class T, int kColumns, int kRows>
+DEV void clear_not_finite(MmaTile<T, kColumns, kRows>& tile) {
+  __syncthreads();
+  for (int e = int(threadIdx.x); e < kRows * kColumns; e += kMmaThreads) {
+    T& v = tile.element(e / kColumns, e % kColumns);
+    if (!finite(T::get(v))) v = T::set(0.f);
+  }
+  __syncthreads();
+}
+
+// What a mask excludes counts for nothing, also where values are no numbers: 0 times those would be none. Where a tile
+// has such values, the thread's rows r = 0, 1 that have a say in its row k take them here, and products find zeros.
+template <class T, int kColumns, int kRows, class Kept>
+DEV void take_not_finite(float (&out)[kColumns / 8][4], MmaTile<T, kColumns, kRows>& tile, const Kept& kept) {
+  if (!has_not_finite(tile)) return;
+  const int t = int(threadIdx.x) % 4;
   float sum[kColumns / 8][4];  // in memory, so that this rare case costs no registers
 #pragma unroll
   for (int n = 0; n < kColumns / 8; ++n)
 #pragma unroll
     for (int e = 0; e < 4; ++e) sum[n][e] = out[n][e];
 #pragma unroll 1
-  for (int e = 0; e < 2 * kMmaTile; ++e) {
-    const int r = e % 2, j = e / 2, i = i0 + g + 8 * r;
-    if (i >= x.a.sq || x.score(0.f, i, j0 + j, keys[r]) == least(0.f)) continue;
+  for (int e = 0; e < 2 * kRows; ++e) {
+    const int r = e % 2, k = e / 2;
+    if (!kept(r, k)) continue;
 #pragma unroll 1
     for (int c = 0; c < kColumns / 4; ++c) {
-      const float v = T::get(tile.element(j, c / 2 * 8 + 2 * t + c % 2));
+      const float v = T::get(tile.element(k, c / 2 * 8 + 2 * t + c % 2));
       if (!finite(v)) sum[c / 2][2 * r + c % 2] += v;
     }
   }
@@ -137,12 +151,20 @@ DEV void take_not_finite(float (&out)[kColumns / 8][4], MmaTile<T, kColumns>& ti
   for (int n = 0; n < kColumns / 8; ++n)
 #pragma unroll
     for (int e = 0; e < 4; ++e) out[n][e] = sum[n][e];
-  __syncthreads();
-  for (int e = int(threadIdx.x); e < kMmaTile * kColumns; e += kMmaThreads) {
-    T& v = tile.element(e / kColumns, e % kColumns);
-    if (!finite(T::get(v))) v = T::set(0.f);
-  }
-  __syncthreads();
+  clear_not_finite(tile);
+}
+
+// The thread's rows of a result, from `row` on: times `factor`, where 0 stays 0.
+template <class T, int kN>
+DEV void store_rows(const Tensor<T>& to, int b, int h, int row, int rows, int columns, const float (&out)[kN][4],
+                    float factor) {
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int i = row + e / 2 * 8, column = n * 8 + int(threadIdx.x) % 4 * 2 + e % 2;
+      if (i < rows && column < columns) to.put(b, h, i, column, out[n][e] == 0.f ? 0.f : out[n][e] * factor);
+    }
 }
 
 DEV float quad_reduce(Max, float x) {
@@ -234,10 +256,14 @@ DEV void attention_forward_mma(const Args& a) {
       for (int n = 0; n < kWidth / 8; ++n) out[n][2 * r] *= again, out[n][2 * r + 1] *= again;
     }
     u32 w[kMmaTile / 16][4];
-    as_weights<T>(w, s);
+    as_weights<T, kN>(w, s);
     wait_copies<1>();
     __syncthreads();
-    if (masked || S::kBias) take_not_finite(out, v_tile, x, i0, j0, keys);
+    if (masked || S::kBias)
+      take_not_finite(out, v_tile, [&](int r, int k) {
+        const int i = row0 + 8 * r;
+        return i < a.sq && x.score(0.f, i, j0 + k, keys[r]) != least(0.f);
+      });
     multiply_columns(out, w, v_tile);
     __syncthreads();
     if (j0 + kMmaTile < all.end) v_tile.copy(a.v, b, x.v_head(), j0 + kMmaTile, a.skv, a.dv);
@@ -247,16 +273,13 @@ DEV void attention_forward_mma(const Args& a) {
   for (int r = 0; r < 2; ++r) {
     const int i = row0 + 8 * r;
     total[r] = quad_reduce(Sum(), total[r]);
-    if (i >= a.sq) continue;
-    const float factor = finish_row<S>(a, b, h, i, top[r] * kLn2, total[r], t == 0);
+    const float factor = i < a.sq ? finish_row<S>(a, b, h, i, top[r] * kLn2, total[r], t == 0) : 0.f;
 #pragma unroll
     for (int n = 0; n < kWidth / 8; ++n)
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int column = n * 8 + 2 * t + c;
-        if (column < a.dv) a.o.put(b, h, i, column, total[r] == 0.f ? 0.f : out[n][2 * r + c] * factor);
-      }
+      for (int c = 0; c < 2; ++c) out[n][2 * r + c] = total[r] == 0.f ? 0.f : out[n][2 * r + c] * factor;
   }
+  store_rows(a.o, b, h, row0, a.sq, a.dv, out, 1.f);
 }
 
 }  // namespace tw

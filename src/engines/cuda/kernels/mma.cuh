@@ -58,6 +58,9 @@ DEV u32 pair_of(bf16, float low, float high) {
   return r;
 }
 
+// What another lane of the warp has.
+DEV float lane_value(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+
 // 2^x, to two units in the last place.
 DEV float fast_exp2(float x) {
   float y;
