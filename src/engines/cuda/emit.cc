@@ -163,7 +163,9 @@ std::string Emitter::expression(int k, const PointText& point) const {
     case PwOp::In: return point.in(i);
     case PwOp::Scalar: return fmt::format("F(a.{})", scalar(k));
     case PwOp::Const: return number(i.value, wide_);
-    case PwOp::Cast: return fmt::format("F({0}::get({0}::set({1})))", element_type(i.type), arg(0));
+    case PwOp::Cast:
+      return fmt::format("F({0}::get({0}::set({1})))", i.type == DataType_t::INT4 ? "s4" : element_type(i.type),
+                         arg(0));
     case PwOp::Pointwise: {
       std::string args = arg(0);
       for (int a = 1; a < pointwise_arity(i.mode); ++a) args += ", " + arg(a);

@@ -3,6 +3,7 @@
 #include "engines/cuda/attention.h"
 #include "engines/cuda/contraction.h"
 #include "engines/cuda/node.h"
+#include "engines/cuda/plain_rows.h"
 #include "engines/cuda/pooling.h"
 #include "engines/cuda/rows.h"
 
@@ -14,8 +15,9 @@ int64_t region_scratch_bytes(const fuse::FusedGraph& fused, const fuse::Region& 
   switch (region.anchor) {
     case Anchor::Attention: return attention_scratch_bytes(fused, region);
     case Anchor::Pooling: return pooling_scratch_bytes(fused, region);
-    case Anchor::Rows: return rows_scratch_bytes(region, options);
     case Anchor::Contraction: return contraction_scratch_bytes(fused, region, options);
+    case Anchor::Rows:
+      return wants_plain(region) ? plain_rows_scratch_bytes(region) : rows_scratch_bytes(region, options);
     default: return 0;
   }
 }
@@ -28,8 +30,10 @@ Result<std::vector<Launch>> launches_of(const fuse::FusedGraph& fused, const fus
     case Anchor::Attention: return attention_launches(fused, region, options, region.scratch_offset);
     case Anchor::Node: return node_launches(fused, region);
     case Anchor::Pooling: return pooling_launches(fused, region);
-    case Anchor::Rows: return rows_launches(fused, region, options, region.scratch_offset);
     case Anchor::Contraction: return contraction_launches(fused, region, options);
+    case Anchor::Rows:
+      if (wants_plain(region)) return plain_rows_launches(fused, region);
+      return rows_launches(fused, region, options, region.scratch_offset);
   }
   return not_supported("no kernel of ours computes it");
 }

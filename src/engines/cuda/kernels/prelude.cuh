@@ -124,6 +124,7 @@ struct integer {
     typedef double type;
   };
 };
+using s4 = integer<signed char, 4, true>;
 using s8 = integer<signed char, 8, true>;
 using s32 = integer<int, 32, true>;
 using s64 = integer<i64, 64, true>;
