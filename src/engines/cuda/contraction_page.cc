@@ -177,7 +177,7 @@ void ContractionPage::declare_sizes(Arguments& args) const {
   args.integer("part_sums", route_.part_sums, space_.wide);
   for (const char group : {'b', 'm', 'n', 'k'}) {
     std::vector<int64_t> by;
-    for (int d : space_.dims_of(group)) by.push_back(space_.dims[size_t(d)].extent);
+    for (int d : space_.dims_of(group)) by.push_back(std::max<int64_t>(1, space_.dims[size_t(d)].extent));
     if (by.size() < 2) continue;
     by.erase(by.begin());
     args.dividers(fmt::format("{}_by", group_name(group)), by, space_.wide);

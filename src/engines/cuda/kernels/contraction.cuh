@@ -350,7 +350,7 @@ struct Memory {
 // A tile for each block; where sums are split, a slice of the sums too, whose result is one of several to be added.
 template <class M, class A, class B, class R, class Args, class Index>
 DEV void contract_tiles(const Args& a, Index) {
-  __shared__ alignas(16) char memory[Memory<M, R>::value];
+  alignas(16) __shared__ char memory[Memory<M, R>::value];
   const Index tiles_m = (a.rows + Index(M::kRows - 1)) / M::kRows;
   const Index tiles_n = (a.columns + Index(M::kColumns - 1)) / M::kColumns;
   Index id = blockIdx.x;
