@@ -167,6 +167,8 @@ std::string Emitter::expression(int k, const PointText& point) const {
       return fmt::format("F({0}::get({0}::set({1})))", i.type == DataType_t::INT4 ? "s4" : element_type(i.type),
                          arg(0));
     case PwOp::Pointwise: {
+      if (i.mode == PointwiseMode_t::DIV && divisors_.count(i.arg[1]))
+        return fmt::format("divided({}, {})", arg(0), divisor(i.arg[1]));
       std::string args = arg(0);
       for (int a = 1; a < pointwise_arity(i.mode); ++a) args += ", " + arg(a);
       return fmt::format("{}({})", function_name(k), args);

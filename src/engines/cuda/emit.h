@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 
 #include "base/result.h"
@@ -46,6 +47,9 @@ class Emitter {
   std::string value(int instr) const;   // its variable
   std::string scalar(int instr) const;  // the member of the arguments, for Scalar
   std::vector<int> scalars() const;     // Scalar instructions
+  // Values by which much is divided: quotients are written with the variable divisor(value), a Divisor.
+  void divide_by(const std::set<int>& values) { divisors_ = values; }
+  std::string divisor(int instr) const { return prefix_ + "d" + std::to_string(instr); }
 
  private:
   std::string expression(int instr, const PointText&) const;
@@ -54,6 +58,7 @@ class Emitter {
   const fuse::PwProgram& program_;
   const ir::Graph& graph_;
   std::string prefix_;
+  std::set<int> divisors_;
   bool wide_;
 };
 

@@ -17,17 +17,29 @@ using cuda::Launch;
 using fuse::FusedGraph;
 using fuse::Region;
 
-// What configurations are called, the usual one first.
-constexpr const char* kConfigs[] = {"fuse=all", "fuse=all,tensor_cores=off"};
+// "fuse=all"; "fuse=all,tensor_cores=off"; "fuse=all,shape=1": another of the shapes that kernels of rows may have.
+struct Config {
+  bool tensor_cores = true;
+  int shape = 0;
+  std::string text() const {
+    if (!tensor_cores) return "fuse=all,tensor_cores=off";
+    return shape > 0 ? fmt::format("fuse=all,shape={}", shape) : "fuse=all";
+  }
+};
 
-Result<size_t> find_config(const std::string& text) {
-  for (size_t k = 0; k < std::size(kConfigs); ++k)
-    if (text == kConfigs[k]) return k;
-  return invalid("engine cuda: configuration \"{}\" is not one of {}, {}", text, kConfigs[0], kConfigs[1]);
+constexpr int kMostShapes = 8;
+Result<Config> find_config(const std::string& text) {
+  if (const Config off{false, 0}; text == off.text()) return off;
+  for (int shape = 0; shape < kMostShapes; ++shape)
+    if (const Config c{true, shape}; text == c.text()) return c;
+  return invalid("engine cuda: configuration \"{}\" is not one of {}, {}, fuse=all,shape=1 and the like", text,
+                 Config{}.text(), Config{false, 0}.text());
 }
 
 // A graph cut into regions, each as launches.
 struct Program {
+  Config config;
+  int shapes = 1;  // that its kernels may have
   FusedGraph fused;
   std::vector<Launch> launches;
   std::vector<Reason> reasons;  // not empty: a region has no kernel
@@ -38,15 +50,17 @@ struct Program {
   }
 };
 
-std::shared_ptr<const Program> build(const ir::Graph& graph, const Target& target, size_t config) {
+std::shared_ptr<const Program> build(const ir::Graph& graph, const Target& target, const Config& config) {
   auto program = std::make_shared<Program>();
+  program->config = config;
   FusedGraph& fused = program->fused;
   fused = fuse::fuse(graph);
-  const cuda::KernelOptions options{target.gpu->sms, target.gpu->arch, config == 0};
+  const cuda::KernelOptions options{target.gpu->sms, target.gpu->arch, config.tensor_cores, config.shape};
   for (Region& r : fused.regions) r.scratch_bytes = cuda::region_scratch_bytes(fused, r, options);
   place_intermediates(fused);
   for (size_t k = 0; k < fused.regions.size(); ++k) {
     const Region& r = fused.regions[k];
+    program->shapes = std::max(program->shapes, cuda::region_shapes(fused, r, options));
     Result<std::vector<Launch>> launches = cuda::region_launches(fused, r, options);
     if (!launches) {
       const ir::NodeId node = r.nodes.empty() ? -1 : fused.origin[size_t(r.nodes[0])];
@@ -91,19 +105,20 @@ Result<CompiledPlan> compiled(const Program& program, const Target& target, Kern
 
 class CudaProposal : public Proposal {
  public:
-  // The programs by configuration.
+  // The programs by configuration, the usual one first.
   CudaProposal(std::vector<std::shared_ptr<const Program>> programs, const Target& target)
       : programs_(std::move(programs)), target_(target) {}
 
   std::vector<Candidate> candidates() const override {
     std::vector<Candidate> list;
-    for (size_t k = 0; k < programs_.size(); ++k) list.push_back(candidate_of(k));
+    for (const auto& program : programs_) list.push_back(candidate_of(*program));
     return list;
   }
   Result<Artifact> compile(const std::string& config, KernelCache* cache) const override {
-    TW_ASSIGN_OR_RETURN(const size_t k, find_config(config));
-    if (k >= programs_.size()) return invalid("engine cuda: nothing in this graph runs on tensor cores");
-    TW_ASSIGN_OR_RETURN(CompiledPlan plan, compiled(*programs_[k], target_, cache));
+    TW_RETURN_IF_BAD(find_config(config).status());
+    const Program* program = find(config);
+    if (!program) return invalid("engine cuda: \"{}\" is not among this graph's configurations", config);
+    TW_ASSIGN_OR_RETURN(CompiledPlan plan, compiled(*program, target_, cache));
     return Artifact{"cuda", config, {}, std::make_shared<CompiledPlan>(std::move(plan))};
   }
   std::string explain() const override {
@@ -114,26 +129,35 @@ class CudaProposal : public Proposal {
   }
   std::vector<RegionInfo> regions() const override { return region_infos(programs_[0]->fused); }
   std::vector<KernelText> kernels(const std::string& config) const override {
-    const auto k = find_config(config);
+    const Program* program = find(config);
     std::vector<KernelText> list;
-    for (const Launch& l : programs_[k && *k < programs_.size() ? *k : 0]->launches)
+    for (const Launch& l : (program ? program : programs_[0].get())->launches)
       list.push_back({fmt::format("{}, {} blocks of {} threads", l.name, l.grid, l.block), l.text});
     return list;
   }
 
  private:
-  Candidate candidate_of(size_t k) const {
-    const Program& program = *programs_[k];
+  const Program* find(const std::string& config) const {
+    for (const auto& program : programs_)
+      if (program->config.text() == config) return program.get();
+    return nullptr;
+  }
+  Candidate candidate_of(const Program& program) const {
     Candidate c;
-    c.config = kConfigs[k];
+    c.config = program.config.text();
     c.workspace_bytes = program.fused.workspace_bytes;
     c.kernel_count = int(program.launches.size());
-    c.estimated_ms = estimate_ms(program, target_);
+    c.estimated_ms = estimate_ms(program, target_) * (1 + 0.01 * program.config.shape);  // the likely best first
     c.everything = true;
     c.notes.push_back(fmt::format("{} kernel{}", c.kernel_count, c.kernel_count == 1 ? "" : "s"));
     c.behavior_notes.push_back(BehaviorNote_t::RUNTIME_COMPILATION);
     c.numerical_notes.push_back(NumericalNote_t::STRICT_NAN_PROP);
     if (program.on_tensor_cores()) c.numerical_notes.push_back(NumericalNote_t::TENSOR_CORE);
+    // Memory that starts as zeros is what atomics fold into.
+    const bool atomics =
+        std::any_of(program.launches.begin(), program.launches.end(), [](const Launch& l) { return l.zero_bytes > 0; });
+    if (atomics) c.numerical_notes.push_back(NumericalNote_t::NONDETERMINISTIC);
+    else c.notes.push_back("deterministic");
     return c;
   }
 
@@ -158,9 +182,11 @@ class CudaEngine : public Engine {
   }
   Verdict propose(const ir::Graph& graph, const Target& target) const override {
     if (auto reasons = unavailable(target); !reasons.empty()) return {nullptr, reasons};
-    std::vector<std::shared_ptr<const Program>> programs = {build(graph, target, 0)};
+    std::vector<std::shared_ptr<const Program>> programs = {build(graph, target, {})};
     if (!programs[0]->reasons.empty()) return {nullptr, programs[0]->reasons};
-    if (programs[0]->on_tensor_cores()) programs.push_back(build(graph, target, 1));
+    if (programs[0]->on_tensor_cores()) programs.push_back(build(graph, target, {false, 0}));
+    for (int shape = 1; shape < std::min(programs[0]->shapes, kMostShapes); ++shape)
+      programs.push_back(build(graph, target, {true, shape}));
     return {std::make_unique<CudaProposal>(std::move(programs), target), {}};
   }
   Result<std::unique_ptr<Executable>> load(const ir::Graph& graph, const Artifact& artifact, const Target& target,
@@ -172,7 +198,7 @@ class CudaEngine : public Engine {
     } else if (!artifact.bytes.empty()) {
       TW_ASSIGN_OR_RETURN(plan, cuda::from_bytes(artifact.bytes));
     } else {
-      TW_ASSIGN_OR_RETURN(const size_t config, find_config(artifact.config));
+      TW_ASSIGN_OR_RETURN(const Config config, find_config(artifact.config));
       const auto program = build(graph, target, config);
       if (!program->reasons.empty()) return not_supported("engine cuda: {}", program->reasons[0].text);
       TW_ASSIGN_OR_RETURN(plan, compiled(*program, target, cache));

@@ -40,6 +40,7 @@ struct KernelOptions {
   int sms = 132;             // multiprocessors
   int arch = 75;             // 10 * major + minor
   bool tensor_cores = true;  // may be used where they round nothing that the graph does not
+  int shape = 0;             // which of the shapes that kernels of rows may have, the likely best first
 };
 
 // A name as part of a comment in the kernel's text.

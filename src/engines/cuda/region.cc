@@ -50,4 +50,8 @@ Result<std::vector<Launch>> region_launches(const fuse::FusedGraph& fused, const
   return launches;
 }
 
+int region_shapes(const fuse::FusedGraph& fused, const fuse::Region& region, const KernelOptions& options) {
+  return region.anchor == Anchor::Rows && !wants_plain(region) ? rows_shapes(fused, region, options) : 1;
+}
+
 }  // namespace tilewright::cuda

@@ -9,5 +9,7 @@ namespace tilewright::cuda {
 Result<std::vector<Launch>> rows_launches(const fuse::FusedGraph&, const fuse::Region&, const KernelOptions&,
                                           int64_t scratch_offset);
 int64_t rows_scratch_bytes(const fuse::Region&, const KernelOptions&);
+// Of how many shapes its kernel may be (KernelOptions::shape), once the intermediates have their places.
+int rows_shapes(const fuse::FusedGraph&, const fuse::Region&, const KernelOptions&);
 
 }  // namespace tilewright::cuda

@@ -116,7 +116,7 @@ int vector_width(const Space& space, const fuse::FusedGraph& fused, const fuse::
     const int bytes = std::max(1, element_bits(access.type) / 8);
     const bool streams =
         std::any_of(space.stride[a].begin(), space.stride[a].begin() + long(last), [](int64_t s) { return s != 0; }) ||
-        p.inner == 0;
+        last == 0;
     const bool ours = fused.place[size_t(access.tensor)].workspace >= 0;
     const int64_t alignment = ours ? 16 : fused.graph.tensor(access.tensor).alignment;
     const auto fits = [&](int w) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engines/cuda/columns.h"
 #include "engines/cuda/space.h"
 #include "layout/view.h"
 
@@ -96,6 +97,20 @@ Region map_region(const Region& of, PwProgram program, const char* what) {
   return r;
 }
 
+// A reduction that is the average of values' squared distances from their average: which reduction that one is; or -1.
+int average_of(const PwProgram& p, int k) {
+  const Instr& variance = p.code[size_t(k)];
+  if (variance.op != PwOp::Reduce || variance.reduce != ReductionMode_t::AVG) return -1;
+  const Instr& square = p.code[size_t(variance.arg[0])];
+  if (square.op != PwOp::Pointwise || square.mode != PointwiseMode_t::MUL || square.arg[0] != square.arg[1]) return -1;
+  const Instr& distance = p.code[size_t(square.arg[0])];
+  if (distance.op != PwOp::Pointwise || distance.mode != PointwiseMode_t::SUB) return -1;
+  const Instr& average = p.code[size_t(distance.arg[1])];
+  const bool fits =
+      average.op == PwOp::Reduce && average.reduce == ReductionMode_t::AVG && average.arg[0] == distance.arg[0];
+  return fits ? distance.arg[1] : -1;
+}
+
 }  // namespace
 
 bool wants_split(const Region& region, const KernelOptions& options) {
@@ -104,7 +119,8 @@ bool wants_split(const Region& region, const KernelOptions& options) {
   for (const Instr& i : p.code)
     if (i.op == PwOp::Reduce && (i.reduce == ReductionMode_t::MUL || i.reduce == ReductionMode_t::MUL_NO_ZEROS))
       return false;
-  return rows_of(p) < options.sms || crosses_memory(region);
+  constexpr int64_t kLongRow = 1 << 15;  // elements that a block does not keep
+  return (rows_of(p) < options.sms && p.inner_size() > kLongRow) || crosses_memory(region);
 }
 
 int64_t split_scratch_bytes(const Region& region) {
@@ -113,7 +129,7 @@ int64_t split_scratch_bytes(const Region& region) {
   return bytes;
 }
 
-std::vector<Region> split_rows(fuse::FusedGraph& fused, const Region& region, int64_t scratch_offset) {
+std::vector<SplitPart> split_rows(fuse::FusedGraph& fused, const Region& region, int64_t scratch_offset) {
   const PwProgram& p = region.program;
   std::vector<RowValue> folded(p.code.size());
   for (size_t k = 0; k < p.code.size(); ++k)
@@ -121,22 +137,39 @@ std::vector<Region> split_rows(fuse::FusedGraph& fused, const Region& region, in
       folded[k] = add_row_value(fused, p, scratch_offset);
       scratch_offset += value_bytes(p);
     }
-  std::vector<Region> parts;
+  std::vector<SplitPart> parts;
+  std::vector<bool> done(p.code.size(), false);
+  // An average and a variance, in one walk over the rows.
+  const auto moments = [&](int average, int variance) {
+    Part part(p, folded);
+    const int value = part.copy(p.code[size_t(average)].arg[0]);
+    Region both = map_region(region, std::move(part.map()), ": average and variance");
+    for (int k : {average, variance})
+      both.side.push_back({value, ReductionMode_t::AVG, p.inner, p.inner_size(), folded[size_t(k)].access});
+    if (!columns_take(both)) return;
+    parts.push_back({std::move(both), true});
+    done[size_t(average)] = done[size_t(variance)] = true;
+  };
   for (int depth = 1; depth <= p.depth(); ++depth) {
+    for (size_t k = 0; k < p.code.size(); ++k)
+      if (const int average = average_of(p, int(k)); average >= 0 && p.code[size_t(average)].depth == depth)
+        if (!done[k] && !done[size_t(average)]) moments(average, int(k));
     Part part(p, folded);
     std::vector<SideReduction> side;
     for (size_t k = 0; k < p.code.size(); ++k) {
       const Instr& i = p.code[k];
-      if (i.op == PwOp::Reduce && i.depth == depth)
+      if (i.op == PwOp::Reduce && i.depth == depth && !done[k])
         side.push_back({part.copy(i.arg[0]), i.reduce, p.inner, p.inner_size(), folded[k].access});
     }
-    parts.push_back(map_region(region, std::move(part.map()), ": reductions"));
-    parts.back().side = std::move(side);
+    if (side.empty()) continue;
+    parts.push_back({map_region(region, std::move(part.map()), ": reductions")});
+    parts.back().region.side = std::move(side);
   }
   // Stores along rows, with the region's own side reductions; and stores of one value for each row, over the rows
   // alone.
-  Part inside(p, folded), rows(p, folded);
-  bool any_inside = !region.side.empty(), any_rows = false;
+  const bool sides = !region.side.empty();
+  Part inside(p, folded), rows(p, folded), both(p, folded);
+  bool any_inside = sides, any_rows = false;
   for (size_t k = 0; k < p.code.size(); ++k) {
     const Instr& i = p.code[k];
     if (i.op != PwOp::Store) continue;
@@ -145,19 +178,27 @@ std::vector<Region> split_rows(fuse::FusedGraph& fused, const Region& region, in
       if (p.access[size_t(i.access)].stride[d] != 0) varies |= fuse::DimMask(1) << d;
     const bool along = varies & p.inner;
     (along ? inside : rows).copy(int(k));
+    both.copy(int(k));
     (along ? any_inside : any_rows) = true;
+  }
+  if (any_inside && any_rows && !sides) {
+    Region whole = map_region(region, std::move(both.map()), "");
+    if (columns_take(whole)) {
+      parts.push_back({std::move(whole)});
+      return parts;
+    }
   }
   if (any_inside) {
     std::vector<SideReduction> side = region.side;
     for (SideReduction& s : side) s.value = inside.copy(s.value);
-    parts.push_back(map_region(region, std::move(inside.map()), ""));
-    parts.back().side = std::move(side);
+    parts.push_back({map_region(region, std::move(inside.map()), "")});
+    parts.back().region.side = std::move(side);
   }
   if (any_rows) {
     PwProgram& program = rows.map();
     for (size_t d = 0; d < p.domain.size(); ++d)
       if (p.inner >> d & 1) program.domain[d] = 1;
-    parts.push_back(map_region(region, std::move(program), ": row values"));
+    parts.push_back({map_region(region, std::move(program), ": row values")});
   }
   return parts;
 }

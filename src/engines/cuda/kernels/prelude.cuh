@@ -57,9 +57,14 @@ struct bf16 {
   template <class F>
   DEV bf16 set(F y) {
     const float x = to_odd(y);
-    if (is_nan(x)) return {u16(0x7fff)};
+#if __CUDA_ARCH__ >= 800
+    bf16 e;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(e.v) : "f"(x));
+    return e;
+#else
     const u32 b = bits(x);
-    return {u16((b + 0x7fffu + ((b >> 16) & 1u)) >> 16)};
+    return {u16(is_nan(x) ? 0x7fffu : (b + 0x7fffu + ((b >> 16) & 1u)) >> 16)};
+#endif
   }
 };
 // Eight bits: a sign, kExponent bits, the rest mantissa. No infinity where kFinite: e4m3, whose one NaN is 0x7f.
@@ -138,11 +143,79 @@ struct boolean {
   }
 };
 
-// 16 bytes of elements, and what one thread moves at once where rows are aligned.
+// Neighbours in memory that one thread moves at once; 16 bytes where rows are aligned.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount > 16 ? 16 : sizeof(T) * kCount) vec {
   T e[kCount];
 };
+template <class T, int kCount>
+DEV vec<T, kCount> load(const T* p) {
+  return *reinterpret_cast<const vec<T, kCount>*>(p);
+}
+// Two elements that a register holds, from two values; general: not at once.
+template <class T>
+struct pairs {
+  static constexpr bool known = false;
+  DEV u32 set(float, float) { return 0; }
+};
+#if __CUDA_ARCH__ >= 800
+template <>
+struct pairs<bf16> {
+  static constexpr bool known = true;
+  DEV u32 set(float low, float high) {
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+  }
+};
+template <>
+struct pairs<f16> {
+  static constexpr bool known = true;
+  DEV u32 set(float low, float high) {
+    u32 r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+  }
+};
+#endif
+template <class T, int kCount, class F>
+DEV void store(T* p, const F (&value)[kCount]) {
+  if constexpr (pairs<T>::known && kCount % 2 == 0 && sizeof(F) == 4) {
+    vec<u32, kCount / 2> all;
+#pragma unroll
+    for (int k = 0; k < kCount / 2; ++k) all.e[k] = pairs<T>::set(value[2 * k], value[2 * k + 1]);
+    *reinterpret_cast<vec<u32, kCount / 2>*>(p) = all;
+  } else {
+    vec<T, kCount> all;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) all.e[k] = T::set(value[k]);
+    *reinterpret_cast<vec<T, kCount>*>(p) = all;
+  }
+}
+
+// Elements on their way to shared memory while the thread that asked goes on; asked in groups, which arrive in order.
+template <class V>
+DEV void copy_async(V* to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+  const u32 at = u32(__cvta_generic_to_shared(to));
+  if constexpr (sizeof(V) == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(sizeof(V)) : "memory");
+#else
+  *to = *reinterpret_cast<const V*>(from);
+#endif
+}
+DEV void copies_asked() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// All groups but the last kButLast.
+template <int kButLast>
+DEV void copies_there() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kButLast) : "memory");
+#endif
+}
 
 // --- the vocabulary of ops/pw_ops.def ----------------------------------------------------------------------------------
 struct Params {
@@ -154,10 +227,24 @@ DEV F num(double value) {
 }
 template <class F>
 DEV F max(F x, F y) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (sizeof(F) == 4) {
+    F r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+    return r;
+  }
+#endif
   return x > y ? x : (y >= x ? y : x + y);
 }
 template <class F>
 DEV F min(F x, F y) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (sizeof(F) == 4) {
+    F r;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+    return r;
+  }
+#endif
   return x < y ? x : (y <= x ? y : x + y);
 }
 DEV float abs(float x) { return ::fabsf(x); }
@@ -182,6 +269,25 @@ TW_UNARY(tanh)
 #undef TW_UNARY
 DEV float pow(float x, float y) { return ::powf(x, y); }
 DEV double pow(double x, double y) { return ::pow(x, y); }
+// x / y for many x: by the reciprocal of y, which two roundings part from the quotient, as many as a division may have.
+// y is scaled by a power of two where its reciprocal would not be a normal number.
+template <class F>
+struct Divisor;
+template <>
+struct Divisor<float> {
+  float reciprocal, scale;
+  __device__ explicit Divisor(float y) {
+    scale = fabsf(y) > 0x1p100f ? 0x1p-24f : fabsf(y) < 0x1p-100f ? 0x1p64f : 1.f;
+    reciprocal = 1.f / (y * scale);
+  }
+};
+template <>
+struct Divisor<double> {
+  double y;
+  __device__ explicit Divisor(double y) : y(y) {}
+};
+DEV float divided(float x, Divisor<float> y) { return x * y.reciprocal * y.scale; }
+DEV double divided(double x, Divisor<double> y) { return x / y.y; }
 template <class F>
 DEV F rsqrt(F x) {
   return F(1) / sqrt(x);
@@ -277,11 +383,26 @@ struct AbsoluteMax : Max {
 DEV float shuffle(float x, int lane) { return __shfl_xor_sync(0xffffffffu, x, lane); }
 DEV double shuffle(double x, int lane) { return __shfl_xor_sync(0xffffffffu, x, lane); }
 
+// Over groups of kLanes neighbours, a power of two: every lane of a group gets its result.
+template <class R, int kLanes, class F>
+DEV F lanes_reduce(F x) {
+#pragma unroll
+  for (int lane = kLanes / 2; lane > 0; lane >>= 1) x = R::join(x, shuffle(x, lane));
+  return x;
+}
+// What kWarps warps left in shared memory.
+template <class R, int kWarps, class F>
+DEV F warps_reduce(const F* shared) {
+  F x = shared[0];
+#pragma unroll
+  for (int w = 1; w < kWarps; ++w) x = R::join(x, shared[w]);
+  return x;
+}
 // The same order for every run: lanes, then warps. Every thread of the block gets the result. `shared` has a place for
 // each warp; the next call takes other memory, the one after it may take this again.
 template <class R, class F>
 DEV F block_reduce(F x, F* shared) {
-  for (int lane = 16; lane > 0; lane >>= 1) x = R::join(x, shuffle(x, lane));
+  x = lanes_reduce<R, 32>(x);
   if (blockDim.x == 32) return x;
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
   __syncthreads();
