@@ -4,10 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
 #include "device/cuda/compiler.h"
 #include "device/cuda/nvrtc.h"
 #include "engines/cuda/kernel_headers.h"
@@ -140,76 +136,6 @@ TEST(CudaKernels, RandomGraphsCompile) {
     }
   }
   EXPECT_GT(compiled, 10);
-}
-
-// A folder of its own for what is compiled.
-class CudaCompiler : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!cuda::nvrtc_lookup().nvrtc) GTEST_SKIP() << cuda::nvrtc_lookup().problem;
-    std::string name = (std::filesystem::temp_directory_path() / "tilewright-kernels-").string() + std::string(6, 'X');
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    if (const char* before = std::getenv("TILEWRIGHT_KERNELS")) before_ = before;
-    setenv("TILEWRIGHT_KERNELS", name.c_str(), 1);
-    cuda::forget_compiled();
-  }
-  void TearDown() override {
-    if (folder_.empty()) return;
-    if (before_.empty()) unsetenv("TILEWRIGHT_KERNELS");
-    else setenv("TILEWRIGHT_KERNELS", before_.c_str(), 1);
-    std::filesystem::remove_all(folder_);
-  }
-  std::string folder_, before_;
-};
-
-TEST_F(CudaCompiler, KeepsWhatItCompiled) {
-  const cuda::Launch l = launches(add_gelu(64))[0];
-  const auto counts = [] { return cuda::compiler_counts(); };
-  const auto before = counts();
-  const auto first = compile(l, "sm_80");
-  ASSERT_TRUE(first) << first.status();
-  EXPECT_EQ(counts().compiled, before.compiled + 1);
-  ASSERT_TRUE(compile(l, "sm_80"));
-  EXPECT_EQ(counts().from_memory, before.from_memory + 1);
-  cuda::forget_compiled();
-  const auto again = compile(l, "sm_80");
-  ASSERT_TRUE(again);
-  EXPECT_EQ(counts().from_disk, before.from_disk + 1);
-  EXPECT_EQ((*again)->image, (*first)->image);
-  EXPECT_EQ((*again)->registers, (*first)->registers);
-}
-
-TEST_F(CudaCompiler, ADamagedFileIsCompiledAnew) {
-  const cuda::Launch l = launches(add_gelu(64))[0];
-  ASSERT_TRUE(compile(l, "sm_80"));
-  std::filesystem::path file;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_)) file = entry.path();
-  for (const double share : {0.0, 0.001, 0.5, 1.0}) {
-    // The compiler's log, which is in the file, is not always of one length.
-    const auto size = std::filesystem::file_size(file);
-    const auto at = size_t(share * double(size - 1));
-    {
-      std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
-      f.seekg(long(at));
-      const char byte = char(f.get());
-      f.seekp(long(at));
-      f.put(char(byte ^ 0x55));
-    }
-    cuda::forget_compiled();
-    const auto before = cuda::compiler_counts();
-    ASSERT_TRUE(compile(l, "sm_80"));
-    EXPECT_EQ(cuda::compiler_counts().compiled, before.compiled + 1) << "byte " << at;
-  }
-  std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
-  cuda::forget_compiled();
-  ASSERT_TRUE(compile(l, "sm_80"));
-}
-
-TEST_F(CudaCompiler, ErrorsShowTheCompilersLines) {
-  const auto kernel = cuda::compile({"this is no kernel", nullptr, 0}, "sm_80");
-  EXPECT_EQ(kernel.status().code, error_code_t::NVRTC_COMPILATION_FAILED);
-  EXPECT_THAT(kernel.status().err_msg, HasSubstr("error"));
 }
 
 // --- on a GPU

@@ -129,10 +129,11 @@ struct FileHeader {
   char magic[8];
   uint64_t key, log, image, checksum;
 };
+constexpr const char* kSuffix = ".kernel";  // also of names that are not final yet
 constexpr int64_t kMostBytes = int64_t{256} << 20;
 
 std::string path_of(const std::string& folder, const std::string& key) {
-  return fmt::format("{}/{:016x}{:016x}.kernel", folder, hash_text(key), hash_text(key, 1));
+  return fmt::format("{}/{:016x}{:016x}{}", folder, hash_text(key), hash_text(key, 1), kSuffix);
 }
 
 Kernel read_file(const std::string& path, const std::string& key) {
@@ -160,7 +161,7 @@ void delete_oldest(const std::string& folder) {
   int64_t total = 0;
   std::error_code e;
   for (const auto& entry : fs::directory_iterator(folder, e)) {
-    if (!entry.is_regular_file(e)) continue;
+    if (!entry.is_regular_file(e) || entry.path().filename().string().find(kSuffix) == std::string::npos) continue;
     total += int64_t(entry.file_size(e));
     files.emplace_back(entry.last_write_time(e), entry.path());
   }

@@ -119,7 +119,7 @@ Status compile_all(std::vector<Launch>& launches, const std::string& code, Kerne
   for (Launch& l : launches) {
     if (l.text.empty()) continue;
     const std::string key = store ? key_of(l.text, code) : l.text;
-    if (store) l.kernel = store->find(key);
+    l.kernel = store ? store->find(key) : nullptr;
     if (!l.kernel) missing[key].push_back(&l);
   }
   const std::vector<std::pair<std::string, std::vector<Launch*>>> work(missing.begin(), missing.end());
