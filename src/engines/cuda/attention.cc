@@ -232,7 +232,7 @@ class AttentionKernels {
     l.text = text(args_, header,
                   fmt::format("  typedef {} T;\n  static constexpr int kHead = {}, kWidth = {};\n",
                               element_type(p_.q.type), padded(o_.dqk), padded(o_.dv)),
-                  function + "<Spec>", 128);
+                  function + "<Spec>", 128, 1);
     args_.finish(l);
     l.block = 128;
     l.grid = std::max<int64_t>(1, blocks);
@@ -243,16 +243,19 @@ class AttentionKernels {
 
   // --- a kernel
   std::string text(const Arguments& args, const char* header, const std::string& sizes, const std::string& call,
-                   int threads) const {
+                   int threads, int blocks) const {
     return fmt::format(
         "// {} \"{}\"\n#include \"tilewright/{}.cuh\"\nnamespace tw {{\ntypedef {} F;\n\nstruct Args {{\n{}}};\n\n"
         "struct Spec {{\n  typedef tw::F F;\n{}{}}};\n\n"
-        "extern \"C\" __global__ __launch_bounds__({}, 1) void tw_kernel(const __grid_constant__ Args a) {{\n"
+        "extern \"C\" __global__ __launch_bounds__({}, {}) void tw_kernel(const __grid_constant__ Args a) {{\n"
         "  {}(a);\n}}\n}}  // namespace tw\n",
-        node_.op->name, printable(node_.name), header, number_type(), args.declaration(), sizes, spec_, threads, call);
+        node_.op->name, printable(node_.name), header, number_type(), args.declaration(), sizes, spec_, threads, blocks,
+        call);
   }
   void add(const std::string& function, const std::string& what, int64_t columns, int64_t blocks, double flops) {
     const int64_t width = width_class(columns, wide_), chunks = std::max<int64_t>(1, blocks_of(columns, width));
+    // Blocks of a multiprocessor, as far as registers last.
+    const int together = wide_ || o_.philox || width > 128 ? 1 : 2;
     Arguments args = args_;
     args.integer("chunks", chunks, false);
     Launch l;
@@ -260,7 +263,7 @@ class AttentionKernels {
     if (!what.empty()) l.name += what.find("K") != what.npos ? " (dK)" : " (dV)";
     l.text = text(args, p_.backward() ? "attention_backward" : "attention",
                   fmt::format("  static constexpr int kTile = {}, kWidth = {};\n", tile(), width),
-                  fmt::format("{}<{}Spec>", function, what), 256);
+                  fmt::format("{}<{}Spec>", function, what), 256, together);
     args.finish(l);
     l.block = 256;
     l.grid = std::max<int64_t>(1, blocks * chunks);

@@ -158,22 +158,28 @@ DEV void product(typename S::F (&s)[kR][kR], Shared<S>& shared, const Rows<X>& x
   for (int r = 0; r < kR; ++r)
 #pragma unroll
     for (int c = 0; c < kR; ++c) s[r][c] = F(0);
+  constexpr int kStep = kThreads / kDepth;  // rows between those that a thread loads
+  const int r0 = int(threadIdx.x) / kDepth, d = int(threadIdx.x) % kDepth;
+  const X* from_x = x.data + r0 * x.row + d * x.column;
+  const Y* from_y = y.data + r0 * y.row + d * y.column;
   for (int d0 = 0; d0 < depth; d0 += kDepth) {
+    const bool in = d0 + d < depth;
     __syncthreads();
-    for (int e = int(threadIdx.x); e < kTile * kDepth; e += kThreads) {
-      const int r = e / kDepth, d = e % kDepth;
-      const bool in = d0 + d < depth;
-      left[r * kRow + d] = in && r < x.count ? F(X::get(x.data[r * x.row + (d0 + d) * x.column])) : F(0);
-      right[r * kRow + d] = in && r < y.count ? F(Y::get(y.data[r * y.row + (d0 + d) * y.column])) : F(0);
+#pragma unroll
+    for (int n = 0; n < kTile; n += kStep) {
+      const int r = r0 + n;
+      left[r * kRow + d] = in && r < x.count ? F(X::get(from_x[n * x.row])) : F(0);
+      right[r * kRow + d] = in && r < y.count ? F(Y::get(from_y[n * y.row])) : F(0);
     }
+    from_x += kDepth * x.column, from_y += kDepth * y.column;
     __syncthreads();
-#pragma unroll 2
-    for (int d = 0; d < kDepth; d += 4) {
+#pragma unroll 1
+    for (int k0 = 0; k0 < kDepth; k0 += 4) {
       V p[kR], q[kR];
 #pragma unroll
       for (int r = 0; r < kR; ++r) {
-        p[r] = *reinterpret_cast<const V*>(left + (ty() + kSide * r) * kRow + d);
-        q[r] = *reinterpret_cast<const V*>(right + (tx() + kSide * r) * kRow + d);
+        p[r] = *reinterpret_cast<const V*>(left + (ty() + kSide * r) * kRow + k0);
+        q[r] = *reinterpret_cast<const V*>(right + (tx() + kSide * r) * kRow + k0);
       }
 #pragma unroll
       for (int k = 0; k < 4; ++k)
@@ -192,16 +198,19 @@ DEV void accumulate(typename S::F (&out)[kR][kC], Shared<S>& shared, const Rows<
   typedef typename S::F F;
   typedef vec<F, 4> V;
   constexpr int kTile = S::kTile, kWidth = S::kWidth, kWeights = Shared<S>::kWeights;
+  constexpr int kStep = kThreads / kWidth;  // rows between those that a thread loads
+  const int first = int(threadIdx.x) / kWidth, column = int(threadIdx.x) % kWidth;
+  const X* const from = x.data + first * x.row + (c0 + column) * x.column;
   F* const value = shared.operand;
   for (int k0 = 0; k0 < kTile && k0 < x.count; k0 += kValueRows) {
     __syncthreads();
     bool all_finite = true;
-    for (int e = int(threadIdx.x); e < kValueRows * kWidth; e += kThreads) {
-      const int k = e / kWidth, c = e % kWidth;
+#pragma unroll
+    for (int n = 0; n < kValueRows; n += kStep) {
       F v = F(0);
-      if (k0 + k < x.count && c0 + c < width) v = F(X::get(x.data[(k0 + k) * x.row + (c0 + c) * x.column]));
+      if (k0 + first + n < x.count && c0 + column < width) v = F(X::get(from[(k0 + n) * x.row]));
       all_finite = all_finite && finite(v);
-      value[e] = v;
+      value[(first + n) * kWidth + column] = v;
     }
     const bool careful = __syncthreads_or(!all_finite);
 #pragma unroll 1
