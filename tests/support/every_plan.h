@@ -7,10 +7,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "device/cuda/nvrtc.h"
+#include "engines/cuda/engine.h"
 #include "frontend/builder.h"
 #include "plan/device_copy.h"
 #include "plan/harness.h"
@@ -18,6 +21,22 @@
 #include "tilewright/graph.h"
 
 namespace tilewright::testing {
+
+// No valid graph is refused on a GPU, whichever it is: kernels of ours compute it. TILEWRIGHT_TEST_COMPILE=1 compiles
+// them too, which takes minutes.
+inline void expect_kernels(const ir::Graph& graph) {
+  if (!cuda::nvrtc_lookup().nvrtc) return;
+  static const bool compile = std::getenv("TILEWRIGHT_TEST_COMPILE") != nullptr;
+  for (const char* device : {"h200", "compute_75"}) {
+    const Verdict v = cuda_engine().propose(graph, *Target::parse(device));
+    for (const Reason& r : v.reasons) ADD_FAILURE() << "engine cuda for " << device << ": " << r.text;
+    if (!v.proposal || !compile) continue;
+    for (const Candidate& c : v.proposal->candidates()) {
+      const auto artifact = v.proposal->compile(c.config, nullptr);
+      EXPECT_TRUE(artifact) << device << ", " << c.config << ": " << artifact.status();
+    }
+  }
+}
 
 class EveryPlan {
  public:
@@ -27,6 +46,7 @@ class EveryPlan {
     status = handle_ ? build_ours(modes) : graph.build(modes, BuildPlanPolicy_t::ALL);
     if (status.is_bad()) return;
     ir_ = graph.impl().frozen.graph;
+    expect_kernels(*ir_);
     harness_ = std::make_unique<Harness>(*ir_, options);
   }
   Status status;

@@ -101,6 +101,8 @@ void choose_parts(ContractionRoute& r, const ContractionSpace& s, const KernelOp
                         : r.kind == ContractionRoute::TensorCores ? (r.sum == "int" ? 64 : 32)
                         : r.sum == "double"                       ? 8
                                                                   : 16;
+  r.part_sums = std::max<int64_t>(cuts(k, stage) * stage, stage);
+  if (b * m * n == 0) return;  // there is nothing to compute
   const int64_t blocks = points ? cuts(b * m * n, 256) : cuts(m, r.rows) * cuts(n, r.columns) * b;
   const int64_t wanted = points ? 8 * options.sms : 2 * options.sms;
   constexpr int64_t kMostBytes = int64_t{1} << 28, kMostParts = 256;
