@@ -53,7 +53,7 @@ ir::Graph any_types(Random& random) {
     to[size_t(random.between(0, 2))] = 1;
     const auto folded = b.reduce(random.of({R::MAX, R::ADD, R::MUL, R::AMAX}), x, to);
     if (random.one_in(2)) output(folded, to);
-    else x = b.pw(P::SUB, {x, folded});
+    else x = b.pw(P::SUB, {x, b.pw(P::NEG, {folded})});  // once for a row
   }
   output(b.pw(P::RELU_FWD, {x}), dim);
   if (random.one_in(2)) output(b.pw(P::CMP_GT, {x, b.scalar(0.5f, 3)}), dim);

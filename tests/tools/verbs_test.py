@@ -253,6 +253,18 @@ def test_source():
     assert os.path.exists(os.path.join(path("dumped"), "tilewright/prelude.cuh")), "what the text includes lies beside it"
 
 
+def test_ours():
+    """No graph is refused on a GPU without cuDNN: engine cuda has a plan for each, and the host is the last resort."""
+    if not nvrtc():
+        return
+    for graph in graphs:
+        for device in ["h200", "sm_75", "compute_75"]:
+            plans = json.loads(call("plans", graph, "--device", device, "--json", env={"TILEWRIGHT_CUDNN_PATH": "off"}))["plans"]
+            listed = [p["engine"] for p in plans if p["index"] >= 0]
+            assert listed[0] == "cuda" and "host" in listed, (graph, device, plans)
+    call("compile", *graphs, "--target", "sm_90a", "-o", "all/", out=["all/maxpool.tw"])
+
+
 def test_compile():
     """Plan files made ahead of time, for this machine's CPU and for GPUs that are not here."""
     small = path("small.json", SMALL)
@@ -323,7 +335,20 @@ def on_gpu(env, name):
     call("plans", matmul, out=["listed"], env=env)
     assert "cuda:sm_" in call("tour", "--quick", out=["8/8"], env=env)
     call("run", matmul, "--device", "cuda:99", code=1, err=["--device cuda:99"], env=env)
+    call("compile", matmul, "-o", f"{name}.tw", "--engine", "host", out=[f"{name}.tw"], env=env)
+    if not env.get("TILEWRIGHT_NVRTC_PATH"):
+        on_gpu_by_our_kernels(env, name)
     call("run", matmul, "--device", "cpu", out=["device cpu:"], env=env)
+
+
+def on_gpu_by_our_kernels(env, name):
+    """Without cuDNN, and a plan without a compiler too; as machine code, and as PTX of an older architecture."""
+    env = {**env, "TILEWRIGHT_CUDNN_PATH": "off"}
+    for device in ["cuda:0", "cuda:0,compute_75"]:
+        assert "host" not in call("tour", "--quick", "--device", device, out=["8/8"], env=env)
+        call("compile", *graphs, "--target", device, "-o", f"{name}/", out=[f"{name}/matmul_gelu.tw"], env=env)
+        plans = sorted(glob.glob(os.path.join(path(name), "*.tw")))
+        call("check", *plans, "--seeds", "1", "-q", out=["all right"], env={**env, "TILEWRIGHT_NVRTC_PATH": "off"})
 
 
 def test_gpu():

@@ -157,7 +157,10 @@ class PlainRows {
                            ? fmt::format("  const Index row = blockIdx.x * Index({}) + threadIdx.x;\n", kMapThreads)
                            : "  const Index row = blockIdx.x;\n";
     text += "  if (row >= a.rows) return;\n" + coordinates("o", "row", "outer", outer_, "  ") + uniform();
-    for (int depth = 0; depth <= p_.depth(); ++depth) text += reductions(depth) + uniform();
+    for (int depth = 1; depth <= p_.depth(); ++depth) {
+      text += reductions(depth);
+      text += uniform();
+    }
     return text + results();
   }
 
