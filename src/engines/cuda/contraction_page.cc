@@ -257,15 +257,33 @@ std::string ContractionPage::operand_text(size_t k) const {
   }
   return fmt::format(
       "struct {} {{\n  typedef {} Element;\n  static constexpr int kWidth = {};\n"
-      "  static constexpr bool kAlongSums = {};\n  struct At {{\n{}    bool in{};\n  }};\n"
+      "  static constexpr bool kAlongSums = {}, kCopied = {};\n  struct At {{\n{}    bool in{};\n  }};\n"
       "  DEV At row(const Args& a, Index batch, Index i) {{\n{}{}    At t;\n{}    t.in = i < a.{};\n    return t;\n  "
       "}}\n"
       "  DEV At sum(const Args& a, Index batch, Index i) {{\n{}    At t;\n{}    t.in = i < a.sums;\n    return t;\n  "
       "}}\n"
       "{}}};\n\n",
-      o.name, route_.element[k], o.width, o.along_sums, members.empty() ? "" : "    Index " + members + ";\n",
-      padded ? ", padded" : "", digits('b', "batch", "    "), digits(o.group, "i", "    "), row,
-      k == 0 ? "rows" : "columns", digits('k', "i", "    "), sum, load_text(k));
+      o.name, route_.element[k], o.width, o.along_sums, is_copied(k),
+      members.empty() ? "" : "    Index " + members + ";\n", padded ? ", padded" : "", digits('b', "batch", "    "),
+      digits(o.group, "i", "    "), row, k == 0 ? "rows" : "columns", digits('k', "i", "    "), sum, load_text(k));
+}
+
+// Memory has the elements that are multiplied.
+bool ContractionPage::is_as_it_is(size_t k) const {
+  const PwProgram& p = *operand_[k].program;
+  const Instr& result = p.code[size_t(p.result)];
+  return result.op == PwOp::Load && element_type(p.access[size_t(result.access)].type) == route_.element[k];
+}
+
+// And so that they go to shared memory 16 bytes at a time without passing through registers.
+bool ContractionPage::is_copied(size_t k) const {
+  const Operand& o = operand_[k];
+  if (!route_.copies || route_.kind != ContractionRoute::TensorCores || !is_as_it_is(k)) return false;
+  const int bytes = route_.element[k].find("16") != std::string::npos ? 2 : 1;
+  const int lane = space_.last(o.along_sums ? 'k' : o.group);
+  const int access = o.program->code[size_t(o.program->result)].access;
+  return o.width * bytes == 16 && (o.along_sums || bytes == 2) &&
+         space_.operand[k][size_t(access)].step[size_t(lane)] == 1;
 }
 
 // Elements where a row and a sum meet.
@@ -275,8 +293,7 @@ std::string ContractionPage::load_text(size_t k) const {
   const int lane = space_.last(o.along_sums ? 'k' : o.group);
   const auto step = [&](int access) { return lane < 0 ? 0 : space_.operand[k][size_t(access)].step[size_t(lane)]; };
   const auto in_vector = [&](int access) { return o.width > 1 && step(access) != 0; };
-  std::string text =
-      "  DEV void load(const Args& a, const At& r, const At& s, Element* to) {\n    bool in = r.in && s.in;\n";
+  std::string text = "    bool in = r.in && s.in;\n";
   for (size_t i = 0; i < p.access.size(); ++i) text += fmt::format("    Index b{0} = r.p{0} + s.p{0};\n", i);
   for (size_t i = 0; i < space_.window[k].size(); ++i) {
     const Window& w = space_.window[k][i];
@@ -292,6 +309,11 @@ std::string ContractionPage::load_text(size_t k) const {
     for (size_t access = 0; access < p.access.size(); ++access)
       text += fmt::format("    b{} += q{} * a.{}w{}_along[{}];\n", access, i, o.name, i, access);
   }
+  const Instr& result = p.code[size_t(p.result)];
+  if (is_copied(k))
+    return "  DEV bool find(const Args& a, const At& r, const At& s, const Element*& at) {\n" + text +
+           fmt::format("    at = in ? a.{0}{1} + b{1} : a.{0}{1};\n    return in;\n  }}\n", o.name, result.access);
+  text = "  DEV void load(const Args& a, const At& r, const At& s, Element* to) {\n" + text;
   const std::string loop = o.width > 1 ? fmt::format("#pragma unroll\n    for (int v = 0; v < {}; ++v) {{\n", o.width)
                                        : "    {\n      const int v = 0;\n";
   text += fmt::format(
@@ -319,11 +341,8 @@ std::string ContractionPage::load_text(size_t k) const {
     return fmt::format("F(b{} + v * {})", i.access,
                        step_of(fmt::format("{}{}", o.name, i.access), space_.operand[k][size_t(i.access)], lane));
   };
-  const Instr& result = p.code[size_t(p.result)];
-  const bool as_it_is =
-      result.op == PwOp::Load && element_type(p.access[size_t(result.access)].type) == route_.element[k];
   text += loop;
-  if (as_it_is) {
+  if (is_as_it_is(k)) {
     text += fmt::format("      to[v] = {};\n", element(result.access));
   } else {
     text += emit_[k].statements(

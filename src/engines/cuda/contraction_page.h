@@ -41,6 +41,8 @@ class ContractionPage {
   void declare_end(Arguments&, const std::string& name, ir::TensorId) const;
 
   std::string end_of(ir::TensorId, const std::string& name, const std::string& full) const;
+  bool is_as_it_is(size_t operand) const;
+  bool is_copied(size_t operand) const;
   std::string operand_text(size_t operand) const;
   std::string load_text(size_t operand) const;
   std::string result_text(bool points) const;

@@ -127,6 +127,7 @@ double flops_share(const ContractionRoute& r, const KernelOptions& options) {
 ContractionRoute choose_route(const fuse::FusedGraph& fused, const Region& region, const OrderedProblem& o,
                               const ContractionSpace& space, const KernelOptions& options) {
   ContractionRoute r;
+  r.copies = options.arch >= 80;
   choose_elements(r, fused, region, o, space.size('k'), options);
   if (wants_points(r, region, space)) {
     const bool wide = r.sum == "double" || r.sum == "int";

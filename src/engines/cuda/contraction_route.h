@@ -17,6 +17,7 @@ struct ContractionRoute {
   int rows = 64, columns = 64;         // a tile
   int across_m = 16, across_n = 16;    // warps, or threads, that share a tile
   bool batch_fastest = false;          // Points: neighbouring threads take neighbouring batches
+  bool copies = false;                 // the GPU copies to shared memory while it computes
   int64_t parts = 1, part_sums = 0;    // slices of the sums
   double flops_share = 0.02;           // see Launch
 

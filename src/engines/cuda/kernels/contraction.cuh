@@ -3,7 +3,8 @@
 //
 // An operand has an element type of the tile (Element), kWidth neighbouring elements that it loads at once, along the
 // sums (kAlongSums) or along its rows, and three functions: row(a, batch, i) and sum(a, batch, k) say where a row and a
-// sum lie, load(a, row, sum, to) gives the elements where they meet, 0 outside.
+// sum lie, load(a, row, sum, to) gives the elements where they meet, 0 outside. If those are 16 bytes of memory as they
+// are (kCopied), it has find(a, row, sum, at) instead, which says whether they are inside and where.
 #pragma once
 
 #include "tilewright/prelude.cuh"
@@ -43,12 +44,40 @@ struct larger {
 };
 
 // --- products on tensor cores ----------------------------------------------------------------------------------------
-// Four 8 x 4 blocks of words, one for each lane octet's addresses.
-DEV void load_blocks(u32 (&r)[4], const u32* at) {
+// Four blocks of 8 lines of 16 bytes, one for each lane octet's addresses; 16-bit elements may be transposed.
+template <bool kTransposed>
+DEV void load_blocks(u32 (&r)[4], const char* at) {
   const u32 address = u32(__cvta_generic_to_shared(at));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address));
+  if (kTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+// 16 bytes to shared memory, by the time that wait_for_copies says so; zeros where `inside` is false.
+DEV void copy(char* to, const void* from, bool inside) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from),
+               "r"(inside ? 16 : 0)
+               : "memory");
+#endif
+}
+DEV void end_of_stage() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// All stages but the last kBut are there.
+template <int kBut>
+DEV void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kBut) : "memory");
+#endif
 }
 #if __CUDA_ARCH__ >= 800
 #define TW_PRODUCT(A, B, C, SHAPE, REGISTER) \
@@ -74,41 +103,65 @@ DEV void product(f16, f16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 }
 #endif
 
-// A tile of kRows x kColumns by kWarpsM x kWarpsN warps. In shared memory a row of A, or column of B, is kWords words
-// of neighbouring sums, with a gap that keeps the blocks of ldmatrix in different banks.
+// Where 16 bytes of a line lie among its `kChunks` such, so that neighbouring lines' are in different banks.
+template <int kChunks>
+DEV int swizzled(int line, int chunk) {
+  constexpr int kSome = smaller<kChunks, 8>::value;
+  return chunk ^ (line / (8 / kSome) % kSome);
+}
+
+// A tile of kRows x kColumns by kWarpsM x kWarpsN warps. A stage is 64 bytes of sums for each row of A, or column of B,
+// one after the other; 16-bit elements that come along rows lie in lines of rows instead.
 template <class A, class B, class T, int kRowsOf, int kColumnsOf, int kWarpsM, int kWarpsN>
 struct TensorCores {
   typedef T Sum;
   typedef typename A::Element Ea;
   typedef typename B::Element Eb;
   static constexpr int kRows = kRowsOf, kColumns = kColumnsOf, kThreads = 32 * kWarpsM * kWarpsN;
-  static constexpr int kPack = 4 / sizeof(Ea), kWords = 16, kSums = kWords * kPack, kLine = kWords + 4;
-  static constexpr int kRowLanes = 16;  // at most so many elements of a row next to each other in a warp
-  static constexpr int kBytesA = kRows * kLine * 4, kBytesB = kColumns * kLine * 4;
+  static constexpr int kLine = 64, kSums = kLine / sizeof(Ea);
+  static constexpr int kBytesA = kRows * kLine, kBytesB = kColumns * kLine;
+  static constexpr int kStages = A::kCopied || B::kCopied ? 3 : 2;
   static constexpr int kM = kRows / kWarpsM / 16, kN = kColumns / kWarpsN / 8;
   static constexpr int kParts = kM, kPartRows = 16 * kWarpsM;
+  template <class O>
+  struct in_rows {
+    static constexpr bool value = !O::kAlongSums && sizeof(Ea) == 2;
+  };
+  // Sums that a thread loads of each of its rows where it goes along them: a word's.
+  template <class O>
+  struct pack {
+    static constexpr int value = in_rows<O>::value ? 1 : 4 / sizeof(Ea);
+  };
+  static constexpr int kRowLanes = 16;  // elements along rows that neighbouring threads store, where lines are of sums
   T sum[kM][kN][4];
 
   DEV int part_row(int part, int q) { return q / 16 * (kRows / kWarpsM) + part * 16 + q % 16; }
 
-  // kCount elements of one row, from sum `k` on.
-  template <int kCount, class E>
-  DEV void put_sums(char* at, int, int row, int k, const E* e) {
-    typedef vec<E, kCount> V;
-    V v;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) v.e[i] = e[i];
-    *reinterpret_cast<V*>(at + row * kLine * 4 + k * int(sizeof(E))) = v;
+  // The byte of an element in a stage.
+  template <class O, int kRowsOfO>
+  DEV int place(int row, int k) {
+    const int line = in_rows<O>::value ? k : row, byte = (in_rows<O>::value ? row : k) * int(sizeof(Ea));
+    if (in_rows<O>::value) return line * kRowsOfO * 2 + swizzled<kRowsOfO / 8>(line, byte / 16) * 16 + byte % 16;
+    return line * kLine + swizzled<4>(line, byte / 16) * 16 + byte % 16;
   }
-  // kPack sums of kCount rows: e[sum][row].
-  template <int kCount, class E>
-  DEV void put_rows(char* at, int, int row, int k, const E* e) {
+  // Elements that a thread loaded: kCount of one row or, with in_rows, of one sum; else words of kCount rows.
+  template <class O, int kRowsOfO, int kCount, class E>
+  DEV void put(char* stage, int row, int k, const E* e) {
+    if (O::kAlongSums || in_rows<O>::value) {
+      typedef vec<E, kCount> V;
+      V v;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) v.e[i] = e[i];
+      *reinterpret_cast<V*>(stage + place<O, kRowsOfO>(row, k)) = v;
+      return;
+    }
+    constexpr int kPack = pack<O>::value;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       vec<E, kPack> v;
 #pragma unroll
       for (int p = 0; p < kPack; ++p) v.e[p] = e[p * kCount + i];
-      *reinterpret_cast<vec<E, kPack>*>(at + (row + i) * kLine * 4 + k * int(sizeof(E))) = v;
+      *reinterpret_cast<vec<E, kPack>*>(stage + place<O, kRowsOfO>(row + i, k)) = v;
     }
   }
 
@@ -122,17 +175,23 @@ struct TensorCores {
   }
   __device__ __forceinline__ void multiply(const char* stage_a, const char* stage_b) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const u32* a = reinterpret_cast<const u32*>(stage_a) + (warp / kWarpsN * (kM * 16) + lane % 16) * kLine +
-                   lane / 16 * 4;
-    const u32* b = reinterpret_cast<const u32*>(stage_b) +
-                   (warp % kWarpsN * (kN * 8) + lane / 16 * 8 + lane % 8) * kLine + lane / 8 % 2 * 4;
+    const int m = warp / kWarpsN * (kM * 16), n = warp % kWarpsN * (kN * 8);
+    constexpr bool kRowsA = in_rows<A>::value, kRowsB = in_rows<B>::value;
+    constexpr int kStep = 32 / sizeof(Ea), kHalf = kStep / 2;  // sums of an instruction, of a block
 #pragma unroll
-    for (int word = 0; word < kWords; word += 8) {
+    for (int k = 0; k < kSums; k += kStep) {
       u32 x[kM][4], y[kN / 2][4];
 #pragma unroll
-      for (int i = 0; i < kM; ++i) load_blocks(x[i], a + i * 16 * kLine + word);
+      for (int i = 0; i < kM; ++i)
+        load_blocks<kRowsA>(x[i], stage_a + (kRowsA ? place<A, kRows>(m + i * 16 + lane / 8 % 2 * 8,
+                                                                      k + lane / 16 * 8 + lane % 8)
+                                                    : place<A, kRows>(m + i * 16 + lane % 16, k + lane / 16 * kHalf)));
 #pragma unroll
-      for (int j = 0; j < kN / 2; ++j) load_blocks(y[j], b + j * 16 * kLine + word);
+      for (int j = 0; j < kN / 2; ++j)
+        load_blocks<kRowsB>(y[j], stage_b + (kRowsB ? place<B, kColumns>(n + j * 16 + lane / 16 * 8,
+                                                                         k + lane / 8 % 2 * 8 + lane % 8)
+                                                    : place<B, kColumns>(n + j * 16 + lane / 16 * 8 + lane % 8,
+                                                                         k + lane / 8 % 2 * kHalf)));
 #pragma unroll
       for (int i = 0; i < kM; ++i)
 #pragma unroll
@@ -161,8 +220,16 @@ template <class A, class B, class T, int kRowsOf, int kColumnsOf, int kThreadsM,
 struct Cores {
   typedef T Sum;
   static constexpr int kRows = kRowsOf, kColumns = kColumnsOf, kThreads = kThreadsM * kThreadsN;
-  static constexpr int kPack = 1, kSums = sizeof(T) == 8 ? 8 : 16, kRowLanes = 128, kGap = 16 / sizeof(T);
+  static constexpr int kSums = sizeof(T) == 8 ? 8 : 16, kRowLanes = 128, kGap = 16 / sizeof(T), kStages = 2;
   static constexpr int kBytesA = (kRows + kGap) * kSums * sizeof(T), kBytesB = (kColumns + kGap) * kSums * sizeof(T);
+  template <class O>
+  struct pack {
+    static constexpr int value = 1;
+  };
+  template <class O>
+  struct in_rows {
+    static constexpr bool value = !O::kAlongSums;
+  };
   static constexpr int kM = kRows / kThreadsM, kN = kColumns / kThreadsN;
   static constexpr int kU = smaller<kM, 16 / sizeof(T)>::value, kV = smaller<kN, 16 / sizeof(T)>::value;
   static constexpr int kParts = kM / kU, kPartRows = kThreadsM * kU;
@@ -170,20 +237,20 @@ struct Cores {
 
   DEV int part_row(int part, int q) { return part * kPartRows + q; }
 
-  template <int kCount, class E>
-  DEV void put_sums(char* at, int rows, int row, int k, const E* e) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) reinterpret_cast<E*>(at)[(k + i) * (rows + kGap) + row] = e[i];
+  template <class O, int kRowsOfO>
+  DEV int place(int row, int k) {
+    return (k * (kRowsOfO + kGap) + row) * int(sizeof(T));
   }
-  template <int kCount, class E>
-  DEV void put_rows(char* at, int rows, int row, int k, const E* e) {
-    constexpr int kSome = smaller<kCount, 16 / sizeof(E)>::value;
+  template <class O, int kRowsOfO, int kCount, class E>
+  DEV void put(char* stage, int row, int k, const E* e) {
+    constexpr int kSome = O::kAlongSums ? 1 : smaller<kCount, 16 / sizeof(E)>::value;
 #pragma unroll
     for (int i = 0; i < kCount; i += kSome) {
       vec<E, kSome> v;
 #pragma unroll
       for (int j = 0; j < kSome; ++j) v.e[j] = e[i + j];
-      *reinterpret_cast<vec<E, kSome>*>(reinterpret_cast<E*>(at) + k * (rows + kGap) + row + i) = v;
+      const int at = O::kAlongSums ? place<O, kRowsOfO>(row, k + i) : place<O, kRowsOfO>(row + i, k);
+      *reinterpret_cast<vec<E, kSome>*>(stage + at) = v;
     }
   }
 
@@ -234,23 +301,23 @@ struct Cores {
 
 // --- an operand's part of a tile -------------------------------------------------------------------------------------
 // Elements that a thread loads at once: kCount sums of one row, or kPack sums of kCount rows. It keeps to the same sums
-// of every stage.
+// of every stage. fetch() starts, put() ends: in between it may multiply.
 template <class O, class M, int kRows>
 struct Part {
   typedef typename O::Element E;
-  static constexpr bool kAlongSums = O::kAlongSums;
-  static constexpr int kWidth = O::kWidth, kPack = M::kPack;
+  static constexpr bool kAlongSums = O::kAlongSums, kCopied = O::kCopied;
+  static constexpr int kWidth = O::kWidth, kPack = M::template pack<O>::value;
   static constexpr int kCount = kAlongSums ? larger<kWidth, kPack>::value : kWidth;
-  static constexpr int kSumsOf = kAlongSums ? kCount : kPack;                     // of one slot
+  static constexpr int kSumsOf = kAlongSums ? kCount : kPack;  // of one slot
   static constexpr int kRowsOf = kAlongSums ? 1 : kCount;
-  static constexpr int kAcross = M::kSums / kSumsOf, kDown = kRows / kRowsOf;     // slots of a stage
-  static constexpr int kLanes = kAlongSums ? 1
-                                           : smaller<smaller<kDown, M::kThreads / kAcross>::value,
-                                                     larger<M::kRowLanes / kCount, 1>::value>::value;
+  static constexpr int kAcross = M::kSums / kSumsOf, kDown = kRows / kRowsOf;  // slots of a stage
+  static constexpr int kNear = M::template in_rows<O>::value ? kDown : larger<M::kRowLanes / kCount, 1>::value;
+  static constexpr int kLanes =
+      kAlongSums ? 1 : smaller<smaller<kDown, M::kThreads / kAcross>::value, kNear>::value;
   static constexpr int kSlots = (kAcross * kDown + M::kThreads - 1) / M::kThreads;
   static constexpr int kWhere = kAlongSums ? kCount / kWidth : kPack;  // positions of sums
   typename O::At row[kSlots];
-  E e[kSlots][kSumsOf * kRowsOf];
+  E e[kCopied ? 1 : kSlots][kSumsOf * kRowsOf];
 
   DEV int slot(int j) { return threadIdx.x + j * M::kThreads; }
   DEV bool is_slot(int j) { return kAcross * kDown % M::kThreads == 0 || slot(j) < kAcross * kDown; }
@@ -263,23 +330,28 @@ struct Part {
     for (int j = 0; j < kSlots; ++j) row[j] = O::row(a, batch, first + Index(row_of(j)));
   }
   template <class Args, class Index>
-  __device__ __forceinline__ void load(const Args& a, Index batch, Index k) {
+  __device__ __forceinline__ void fetch(const Args& a, Index batch, Index k, char* stage) {
     typename O::At at[kWhere];
 #pragma unroll
     for (int p = 0; p < kWhere; ++p) at[p] = O::sum(a, batch, k + Index(sum_of() + p * (kAlongSums ? kWidth : 1)));
 #pragma unroll
     for (int j = 0; j < kSlots; ++j)
-      if (is_slot(j))
+      if (is_slot(j)) {
+        if constexpr (kCopied) {
+          const E* from;
+          const bool inside = O::find(a, row[j], at[0], from);
+          copy(stage + M::template place<O, kRows>(row_of(j), sum_of()), from, inside);
+        } else {
 #pragma unroll
-        for (int p = 0; p < kWhere; ++p) O::load(a, row[j], at[p], e[j] + p * kWidth);
+          for (int p = 0; p < kWhere; ++p) O::load(a, row[j], at[p], e[j] + p * kWidth);
+        }
+      }
   }
   __device__ __forceinline__ void put(char* stage) const {
+    if constexpr (!kCopied)
 #pragma unroll
-    for (int j = 0; j < kSlots; ++j)
-      if (is_slot(j)) {
-        if (kAlongSums) M::template put_sums<kSumsOf * kRowsOf>(stage, kRows, row_of(j), sum_of(), e[j]);
-        else M::template put_rows<kRowsOf>(stage, kRows, row_of(j), sum_of(), e[j]);
-      }
+      for (int j = 0; j < kSlots; ++j)
+        if (is_slot(j)) M::template put<O, kRows, kCount>(stage, row_of(j), sum_of(), e[j]);
   }
 };
 
@@ -341,7 +413,7 @@ DEV void finish_tile(const Args& a, const M& m, char* memory, Index slot, Index 
 // --- kernels ---------------------------------------------------------------------------------------------------------
 template <class M, class R>
 struct Memory {
-  static constexpr int kStages = 2 * (M::kBytesA + M::kBytesB);
+  static constexpr int kStages = M::kStages * (M::kBytesA + M::kBytesB);
   static constexpr int kSlab = M::kPartRows * (M::kColumns + 8) * int(sizeof(typename M::Sum));
   static constexpr int kFolds = R::kFolds ? M::kThreads * R::kWidth * int(sizeof(typename R::Value)) + 256 : 0;
   static constexpr int value = larger<kStages, larger<kSlab, kFolds>::value>::value;
@@ -370,21 +442,29 @@ DEV void contract_tiles(const Args& a, Index) {
     Part<A, M, M::kRows> left;
     Part<B, M, M::kColumns> right;
     left.start(a, batch, m0), right.start(a, batch, n0);
-    left.load(a, batch, begin), right.load(a, batch, begin);
-    constexpr int kStage = M::kBytesA + M::kBytesB;
-    left.put(memory), right.put(memory + M::kBytesA);
-    __syncthreads();
-    char* stage = memory;
-    char* other = memory + kStage;
+    constexpr int kStage = M::kBytesA + M::kBytesB, kAhead = M::kStages - 1;
+    const auto stage = [&](int number) { return memory + number % M::kStages * kStage; };
+#pragma unroll
+    for (int s = 0; s < kAhead; ++s) {
+      const Index k = begin + Index(s * M::kSums);
+      if (k < end) {
+        left.fetch(a, batch, k, stage(s)), right.fetch(a, batch, k, stage(s) + M::kBytesA);
+        left.put(stage(s)), right.put(stage(s) + M::kBytesA);
+      }
+      end_of_stage();
+    }
+    int now = 0;
 #pragma unroll 1
     for (Index k = begin; k < end; k += M::kSums) {
-      const bool more = k + Index(M::kSums) < end;
-      if (more) left.load(a, batch, k + Index(M::kSums)), right.load(a, batch, k + Index(M::kSums));
-      m.multiply(stage, stage + M::kBytesA);
-      if (more) left.put(other), right.put(other + M::kBytesA);
+      wait_for_copies<kAhead - 1>();
       __syncthreads();
-      char* const swap = stage;
-      stage = other, other = swap;
+      char* const next = stage(now + kAhead);
+      const Index ahead = k + Index(kAhead * M::kSums);
+      if (ahead < end) left.fetch(a, batch, ahead, next), right.fetch(a, batch, ahead, next + M::kBytesA);
+      end_of_stage();
+      m.multiply(stage(now), stage(now) + M::kBytesA);
+      if (ahead < end) left.put(next), right.put(next + M::kBytesA);
+      now = now + 1 == M::kStages ? 0 : now + 1;
     }
   }
   finish_tile<M, R>(a, m, memory, Index(part * a.batches + batch), batch, m0, n0);
