@@ -214,7 +214,8 @@ class AttentionKernels {
   bool serves_tensor_cores() const {
     if (p_.in_double || node_.compute != DataType_t::FLOAT) return false;
     if (p_.q.type != DataType_t::HALF && p_.q.type != DataType_t::BFLOAT16) return false;
-    if (o_.dqk % 8 != 0 || o_.dv % 8 != 0 || o_.dqk > 128 || o_.dv > 128) return false;
+    const int64_t most = p_.backward() ? 128 : 256;
+    if (o_.dqk % 8 != 0 || o_.dv % 8 != 0 || o_.dqk > most || o_.dv > most) return false;
     return in_pieces(p_.q) && in_pieces(p_.k) && in_pieces(p_.v) && (!p_.backward() || in_pieces(p_.d_out));
   }
   bool in_pieces(const AttentionOperand& x) const {
@@ -227,12 +228,14 @@ class AttentionKernels {
   }
   void add_mma(const std::string& function, const char* header, int64_t blocks, double flops) {
     const auto padded = [](int64_t n) { return blocks_of(n, 32) * 32; };
+    // Blocks of a multiprocessor, as far as registers last.
+    const int together = o_.dqk <= 64 && o_.dv <= 64 && !(o_.philox && !p_.backward()) ? 3 : 1;
     Launch l;
     l.name = fmt::format("{}: {}", node_.name, function.substr(std::string("attention_").size()));
     l.text = text(args_, header,
                   fmt::format("  typedef {} T;\n  static constexpr int kHead = {}, kWidth = {};\n",
                               element_type(p_.q.type), padded(o_.dqk), padded(o_.dv)),
-                  function + "<Spec>", 128, 1);
+                  function + "<Spec>", 128, together);
     args_.finish(l);
     l.block = 128;
     l.grid = std::max<int64_t>(1, blocks);

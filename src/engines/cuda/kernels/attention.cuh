@@ -116,11 +116,7 @@ struct Head {
 
 constexpr int kThreads = 256, kSide = 16, kDepth = 32, kValueRows = 16;
 
-template <class T, class... Rest>
-constexpr T largest(T x, Rest... rest) {
-  if constexpr (sizeof...(rest) == 0) return x;
-  else return x > largest(rest...) ? x : largest(rest...);
-}
+constexpr int largest(int x, int y) { return x > y ? x : y; }
 
 template <class S>
 struct Shared {

@@ -7,9 +7,7 @@
 
 namespace tw {
 
-// Rows of the other side that a block takes at once: what leaves 48 KiB of shared memory enough.
-template <class S>
-constexpr int kMmaStream = S::kHead > 64 || S::kWidth > 64 ? 32 : 64;
+constexpr int kMmaStream = 32;  // rows of the other side that a block takes at once
 
 struct RowStatistics {
   float lse, delta;  // lse times log2(e); -inf: the query kept nothing
@@ -38,7 +36,7 @@ DEV void gradient_of(float& s, float& dp, const Head<S, Args>& x, int i, int j, 
 template <class S, class Args>
 DEV void attention_dq_mma(const Args& a) {
   typedef typename S::T T;
-  constexpr int kHead = S::kHead, kWidth = S::kWidth, kRows = kMmaStream<S>, kN = kRows / 8;
+  constexpr int kHead = S::kHead, kWidth = S::kWidth, kRows = kMmaStream, kN = kRows / 8;
   __shared__ MmaTile<T, kHead> q_tile;
   __shared__ MmaTile<T, kWidth> d_out_tile;
   __shared__ MmaTile<T, kHead, kRows> k_tile;
@@ -87,7 +85,7 @@ DEV void attention_dq_mma(const Args& a) {
 template <class S, class Args>
 DEV void attention_dkv_mma(const Args& a) {
   typedef typename S::T T;
-  constexpr int kHead = S::kHead, kWidth = S::kWidth, kRows = kMmaStream<S>, kN = kRows / 8;
+  constexpr int kHead = S::kHead, kWidth = S::kWidth, kRows = kMmaStream, kN = kRows / 8;
   __shared__ MmaTile<T, kHead> k_tile;
   __shared__ MmaTile<T, kWidth> v_tile;
   __shared__ MmaTile<T, kHead, kRows> q_tile;

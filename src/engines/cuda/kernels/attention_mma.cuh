@@ -66,7 +66,7 @@ DEV void multiply_rows(float (&s)[kRows / 8][4], const MmaRows<T, kColumns, kKep
   for (int n = 0; n < kRows / 8; ++n)
 #pragma unroll
     for (int e = 0; e < 4; ++e) s[n][e] = 0.f;
-#pragma unroll
+#pragma unroll(kKept ? kColumns / 16 : 4)
   for (int k = 0; k < kColumns / 16; ++k) {
     u32 a[4];
     rows.get(a, k);
@@ -168,8 +168,8 @@ DEV void store_rows(const Tensor<T>& to, int b, int h, int row, int rows, int co
 }
 
 DEV float quad_reduce(Max, float x) {
-  x = max(x, shuffle(x, 1));
-  return max(x, shuffle(x, 2));
+  x = fast_max(x, shuffle(x, 1));
+  return fast_max(x, shuffle(x, 2));
 }
 DEV float quad_reduce(Sum, float x) {
   x += shuffle(x, 1);
@@ -178,68 +178,92 @@ DEV float quad_reduce(Sum, float x) {
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// A block for each tile of queries of a head; the last tiles come first. Maxima are kept times log2(e), for powers of 2.
+// How the forward kernel of some head sizes goes about it.
+template <class S>
+struct ForwardPlan {
+  static constexpr bool kLarge = S::kHead > 128 || S::kWidth > 128;
+  static constexpr int kKeys = kLarge ? 32 : 64;  // of a tile
+  // Queries are kept in registers, or, where options or large heads want those, in shared memory.
+  static constexpr bool kKept = !kLarge && (S::kHead <= 64 || !(S::kBias || S::kDropout));
+  static constexpr int kBytes = sizeof(MmaTile<typename S::T, S::kHead, kKeys>) +
+                                sizeof(MmaTile<typename S::T, S::kWidth, kKeys>) +
+                                (kKept ? 0 : sizeof(MmaTile<typename S::T, S::kHead>));
+  // Keys and values take turns in one place.
+  static constexpr bool kTurns = kBytes > (48 << 10);
+};
+
+// A block for each tile of queries of a head; the last tiles come first. Maxima are kept in units of powers of 2.
 template <class S, class Args>
 DEV void attention_forward_mma(const Args& a) {
   typedef typename S::T T;
-  constexpr int kHead = S::kHead, kWidth = S::kWidth, kN = kMmaTile / 8;
-  // Queries are kept in registers, or, where options want those, in shared memory.
-  constexpr bool kKept = kHead <= 64 || !(S::kBias || S::kDropout);
-  __shared__ MmaTile<T, kHead> head_tiles[kKept ? 1 : 2];
-  __shared__ MmaTile<T, kWidth> v_tile;
+  typedef ForwardPlan<S> P;
+  constexpr int kHead = S::kHead, kWidth = S::kWidth, kKeys = P::kKeys, kN = kKeys / 8;
+  typedef MmaTile<T, kHead, kKeys> KTile;
+  typedef MmaTile<T, kWidth, kKeys> VTile;
+  typedef MmaTile<T, kHead> QTile;
+  constexpr int kVAt = P::kTurns ? 0 : sizeof(KTile);
+  constexpr int kQAt = P::kKept ? 0 : P::kTurns ? largest(sizeof(KTile), sizeof(VTile)) : kVAt + sizeof(VTile);
+  __shared__ vec<T, 8> memory[largest(kQAt + sizeof(QTile), kVAt + sizeof(VTile)) / 16];
+  char* const bytes = reinterpret_cast<char*>(memory);
+  KTile& k_tile = *reinterpret_cast<KTile*>(bytes);
+  VTile& v_tile = *reinterpret_cast<VTile*>(bytes + kVAt);
+  QTile& q_tile = *reinterpret_cast<QTile*>(bytes + kQAt);
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, t = lane % 4;
   const int head = int(blockIdx.x % (i64(a.b) * a.hq));
-  const int tile0 = (a.q_tiles - 1 - int(blockIdx.x / (i64(a.b) * a.hq))) * kMmaTile, i0 = tile0 + 16 * warp;
+  const int i0 = (a.q_tiles - 1 - int(blockIdx.x / (i64(a.b) * a.hq))) * kMmaTile;
   const Head<S, Args> x(a, head / a.hq, head % a.hq);
-  const int b = x.b, h = x.h, row0 = i0 + lane / 4;
+  const int b = x.b, h = x.h, row0 = i0 + 16 * warp + lane / 4;
 
-  MmaTile<T, kHead>&k_tile = head_tiles[0], &q_tile = head_tiles[kKept ? 0 : 1];
-  q_tile.copy(a.q, b, h, tile0, a.sq, a.dqk);
+  q_tile.copy(a.q, b, h, i0, a.sq, a.dqk);
   end_copies();
   wait_copies<0>();
   __syncthreads();
-  const MmaRows<T, kHead, kKept> q = {q_tile, 16 * warp};
+  const MmaRows<T, kHead, P::kKept> q = {q_tile, 16 * warp};
   __syncthreads();
 
-  const Keys all = x.mask.of_tile(tile0, kMmaTile);
+  const Keys all = x.mask.of_tile(i0, kMmaTile);
   // Tiles in between are seen whole by all.
-  const bool all_rows = tile0 + kMmaTile <= x.mask.rows;
-  const int whole_from = x.mask.of(tile0 + kMmaTile - 1).begin, whole_to = all_rows ? x.mask.of(tile0).end : 0;
+  const int whole_from = x.mask.of(i0 + kMmaTile - 1).begin,
+            whole_to = i0 + kMmaTile <= x.mask.rows ? x.mask.of(i0).end : 0;
   const Keys keys[2] = {x.mask.of(row0), x.mask.of(row0 + 8)};
   float out[kWidth / 8][4] = {}, top[2] = {least(0.f), least(0.f)}, total[2] = {0.f, 0.f};
-  const int first = all.begin / kMmaTile * kMmaTile;
-  if (first < all.end) k_tile.copy(a.k, b, x.k_head(), first, a.skv, a.dqk);
-  end_copies();
-  if (first < all.end) v_tile.copy(a.v, b, x.v_head(), first, a.skv, a.dv);
-  end_copies();
-  for (int j0 = first; j0 < all.end; j0 += kMmaTile) {
-    const bool masked = j0 < whole_from || j0 + kMmaTile > whole_to;
+  const int first = all.begin / kKeys * kKeys;
+  const auto copy_keys = [&](int j0) {
+    if (j0 < all.end) k_tile.copy(a.k, b, x.k_head(), j0, a.skv, a.dqk);
+    end_copies();
+  };
+  const auto copy_values = [&](int j0) {
+    if (j0 < all.end) v_tile.copy(a.v, b, x.v_head(), j0, a.skv, a.dv);
+    end_copies();
+  };
+  copy_keys(first);
+  if (!P::kTurns) copy_values(first);
+  for (int j0 = first; j0 < all.end; j0 += kKeys) {
+    const bool masked = j0 < whole_from || j0 + kKeys > whole_to;
     float s[kN][4];
-    wait_copies<1>();
+    wait_copies<P::kTurns ? 0 : 1>();
     __syncthreads();
     multiply_rows(s, q, k_tile);
     __syncthreads();
-    if (j0 + kMmaTile < all.end) k_tile.copy(a.k, b, x.k_head(), j0 + kMmaTile, a.skv, a.dqk);
-    end_copies();
+    if (P::kTurns) copy_values(j0);
+    else copy_keys(j0 + kKeys);
 
-    if (masked || S::kBias || S::kAlibi) {
+    float unit = kLog2E;
+    if (masked || S::kBias || S::kAlibi || !(x.scale > 0.f)) {
 #pragma unroll
       for (int n = 0; n < kN; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
           s[n][e] = x.score(s[n][e], row0 + e / 2 * 8, j0 + n * 8 + 2 * t + e % 2, keys[e / 2]);
     } else {
-#pragma unroll
-      for (int n = 0; n < kN; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) s[n][e] *= x.scale;
+      unit *= x.scale;
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float most = least(0.f);
 #pragma unroll
-      for (int n = 0; n < kN; ++n) most = max(most, max(s[n][2 * r], s[n][2 * r + 1]));
-      most = max(top[r], quad_reduce(Max(), most) * kLog2E);
+      for (int n = 0; n < kN; ++n) most = fast_max(most, fast_max(s[n][2 * r], s[n][2 * r + 1]));
+      most = fast_max(top[r], quad_reduce(Max(), most) * unit);
       const float shift = most == least(0.f) ? 0.f : most, again = fast_exp2(top[r] - shift);
       float sum = 0.f;
 #pragma unroll
@@ -247,7 +271,7 @@ DEV void attention_forward_mma(const Args& a) {
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& p = s[n][2 * r + c];
-          p = fast_exp2(p * kLog2E - shift), sum += p;
+          p = fast_exp2(p * unit - shift), sum += p;
           if constexpr (S::kDropout)
             if (const int j = j0 + n * 8 + 2 * t + c; keys[r].has(j)) p *= x.factor(row0 + 8 * r, j);
         }
@@ -255,9 +279,9 @@ DEV void attention_forward_mma(const Args& a) {
 #pragma unroll
       for (int n = 0; n < kWidth / 8; ++n) out[n][2 * r] *= again, out[n][2 * r + 1] *= again;
     }
-    u32 w[kMmaTile / 16][4];
+    u32 w[kN / 2][4];
     as_weights<T, kN>(w, s);
-    wait_copies<1>();
+    wait_copies<P::kTurns ? 0 : 1>();
     __syncthreads();
     if (masked || S::kBias)
       take_not_finite(out, v_tile, [&](int r, int k) {
@@ -266,8 +290,8 @@ DEV void attention_forward_mma(const Args& a) {
       });
     multiply_columns(out, w, v_tile);
     __syncthreads();
-    if (j0 + kMmaTile < all.end) v_tile.copy(a.v, b, x.v_head(), j0 + kMmaTile, a.skv, a.dv);
-    end_copies();
+    if (P::kTurns) copy_keys(j0 + kKeys);
+    else copy_values(j0 + kKeys);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

@@ -61,6 +61,12 @@ DEV u32 pair_of(bf16, float low, float high) {
 // What another lane of the warp has.
 DEV float lane_value(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 
+// The larger one; no number if one of them is none.
+DEV float fast_max(float x, float y) {
+  float m;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(x), "f"(y));
+  return m;
+}
 // 2^x, to two units in the last place.
 DEV float fast_exp2(float x) {
   float y;
