@@ -26,6 +26,22 @@ TEST(CpuContraction, MatmulOfAwkwardSizes) {
   }
 }
 
+// Results of half a register's type: finished in registers, then converted a stretch at a time.
+TEST(CpuContraction, NarrowResultsWithBiasAndRelu) {
+  for (D type : {D::HALF, D::BFLOAT16, D::FLOAT})
+    for (const Dims& size : {Dims{2, 64, 9, 64}, Dims{1, 20, 7, 128}, Dims{3, 33, 5, 50}, Dims{1, 700, 3, 64}})
+      for (int64_t gap : {0, 3}) {
+        IrBuilder b;
+        const Dims x = {size[0], size[1], size[2], 5}, w = {size[3], size[1], 1, 1}, y = {size[0], size[3], size[2], 5};
+        Dims out = channels_last_strides(y);
+        for (size_t d : {0, 2, 3}) out[d] = out[d] / size[3] * (size[3] + gap);
+        auto conv = b.conv("conv_fprop", b.input(x, type, channels_last_strides(x)),
+                           b.input(w, type, channels_last_strides(w)), {0, 0}, {1, 1}, {1, 1}, y);
+        b.output(b.pw(P::RELU_FWD, {b.pw(P::ADD, {conv, b.input({1, size[3], 1, 1})})}), type, out);
+        check(b);
+      }
+}
+
 TEST(CpuContraction, MatmulOfEveryLayout) {
   const Dims row_major = {2000, 50, 1}, column_major = {2000, 1, 50}, gaps = {9000, 150, 3};
   for (const Dims& a : {row_major, column_major, gaps})

@@ -125,7 +125,8 @@ class Contraction : public Kernel {
         launch.base[0][0] = copy;
       }
       launch.by_rows = by_rows_ && rows_.reads(launch.base[0][0]);
-      launch.plain = epilogue_.is_finish_for(launch.base[2]);
+      launch.plain = epilogue_.is_finish_for(launch.base[2], 1);
+      launch.straight = launch.plain && epilogue_.stores_sums(launch.base[2]);
       if (shared_b_) launch.packed = packed_b(launch, reinterpret_cast<E*>(scratch));
       parallel_for(tiling_.count(), [&](int64_t tile) { Tile(*this, launch).compute(tile); });
     }
@@ -155,7 +156,8 @@ class Contraction : public Kernel {
     void* base[3][kMaxAccesses];  // of A, B, the result
     const E* packed = nullptr;    // all of B
     double* partial;
-    bool by_rows = false, plain = false;
+    bool by_rows = false;
+    bool plain = false, straight = false;  // the micro-kernel does what follows the sums; and stores the results
   };
 
   // One task.
@@ -199,35 +201,44 @@ class Contraction : public Kernel {
         tiny_b_ = c_.shared_b_ ? launch_.packed[c_.flag_at(batch_, n0_, slice)]
                                : has_tiny(b, round_up(columns_, c_.kernel_.nr) * s.ks);
       if (!launch_.by_rows) pack(0, m0_, rows_, s, left_);
-      for (int64_t i = 0; i < rows_; i += c_.chunk_) multiply_chunk(slice, i, std::min(c_.chunk_, rows_ - i), b);
+      Rows now = rows_of(s, 0, 0);
+      for (int64_t i = 0; i < rows_; i += c_.chunk_)
+        now = multiply_chunk(slice, i, std::min(c_.chunk_, rows_ - i), b, now);
     }
 
     void pack(int operand, int64_t row, int64_t rows, const SumSlice& s, E* to) {
       c_.pack(launch_, operand, batch_, row, rows, s, packing_, to);
     }
 
-    // Rows of the tile that go through the epilogue together.
-    void multiply_chunk(size_t slice, int64_t first, int64_t rows, const E* b) {
+    // Rows of A for one micro-tile. There is room for two.
+    struct Rows : RowRuns<E> {
+      int half = 0;
+      bool tiny = false;
+    };
+    // Rows of the tile that go through the epilogue together, `now` being the first of them; returns the first after.
+    Rows multiply_chunk(size_t slice, int64_t first, int64_t rows, const E* b, Rows now) {
       const SumSlice& s = c_.slices_[slice];
       const int64_t mr = c_.kernel_.mr, nr = c_.kernel_.nr;
       const bool last = slice + 1 == c_.slices_.size();
-      const bool straight = launch_.plain && rows % mr == 0 && columns_ % nr == 0;
+      const bool straight = launch_.straight && rows % mr == 0 && columns_ % nr == 0;
+      const bool finishes = last && (straight || (launch_.plain && !launch_.straight && columns_ % nr == 0));
       T* sum = sum_ + (c_.slices_.size() == 1 ? 0 : first * c_.tiling_.tile_n);
       int64_t ld = c_.tiling_.tile_n;
       if (straight) {
         sum = c_.epilogue_.plain_address(launch_.base[2], batch_, m0_ + first, n0_);
         ld = c_.epilogue_.plain_row_stride();
       }
-      Rows now = rows_of(s, first, 0);
       for (int64_t i = 0; i < rows; i += mr) {
         const Rows next = first + i + mr < rows_ ? rows_of(s, first + i + mr, now.half ^ 1) : Rows();
         const auto run = now.tiny || tiny_b_ ? c_.kernel_.careful : c_.kernel_.run;
         for (int64_t j = 0; j < columns_; j += nr)
           run(now, b + j * s.ks, nr, sum + i * ld + j, ld, slice > 0,
-              j == 0 && c_.fetches_ && next.offset ? &next : nullptr, straight && last ? finish_at(j) : nullptr);
+              j == 0 && c_.fetches_ && next.offset ? &next : nullptr, finishes ? finish_at(j) : nullptr);
         now = next;
       }
-      if (last && !straight) epilogue_.apply(sum, ld, first, rows);
+      if (finishes && !straight) c_.epilogue_.store(launch_.base[2], batch_, m0_ + first, n0_, sum, ld, rows, columns_);
+      else if (last && !straight) epilogue_.apply(sum, ld, first, rows);
+      return now;
     }
 
     const Finish<T>* finish_at(int64_t j) {
@@ -236,11 +247,6 @@ class Contraction : public Kernel {
       return &finish_;
     }
 
-    // Rows of A for one micro-tile. There is room for two.
-    struct Rows : RowRuns<E> {
-      int half = 0;
-      bool tiny = false;
-    };
     Rows rows_of(const SumSlice& s, int64_t first, int half) {
       const int64_t mr = c_.kernel_.mr, rows = std::min(mr, rows_ - first);
       const E** const pointer = pointer_ + half * mr * c_.most_runs_;

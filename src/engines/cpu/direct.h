@@ -1,8 +1,8 @@
 // What the direct convolutions have in common: which positions meet what through which tap, worked out when the plan is
 // made, so that borders, strides and gaps cost nothing but shorter runs; and the operands as rows of lanes. Lanes run
 // along the channels where memory does, and groups allow, else along the innermost spatial dim. A task copies the part
-// of an operand that it needs, unless lanes can be read where they lie. Work is cut by shape alone, and sums are made
-// in one order.
+// of an operand that it needs with its padding, unless lanes can be read where they lie: then positions at a border
+// meet fewer taps. Work is cut by shape alone, and sums are made in one order.
 #pragma once
 
 #include <algorithm>
@@ -30,9 +30,16 @@ struct Meeting {
 };
 // Positions first, first + spacing, ... that meet the same taps, at coordinates that grow by `advance`.
 struct Run {
+  // Neighbours among the run's positions whose meetings [from, to) lie in the operand, the others in its padding.
+  struct Piece {
+    int64_t first, end;
+    size_t from, to;
+  };
   int64_t first, count, spacing, advance;
-  int64_t tap_run;                // taps that follow each other as positions do, or 1
+  bool in_line;                   // taps follow each other as positions do
   std::vector<Meeting> meetings;  // of the first
+  Piece whole;                    // all positions and meetings: where padding is there to be read
+  std::vector<Piece> pieces;
 };
 struct PositionDim {
   size_t axis;             // spatial
@@ -51,7 +58,7 @@ struct PositionDim {
     low = std::numeric_limits<int64_t>::max();
     int64_t high = -low;
     for (int64_t p = 0; p < std::min(spacing, extent); ++p) {
-      Run run{p, (extent - p + spacing - 1) / spacing, spacing, advance, 1, {}};
+      Run run{p, (extent - p + spacing - 1) / spacing, spacing, advance, true, {}, {}, {}};
       for (int64_t r = 0; r < taps; ++r) {
         const int64_t offset = (c.flip ? taps - 1 - r : r) * c.dilation[d] - c.pre[d];
         const int64_t at = dgrad ? p - offset : p * stride + offset;
@@ -61,19 +68,30 @@ struct PositionDim {
       std::sort(list.begin(), list.end(), [](const Meeting& a, const Meeting& b) { return a.at < b.at; });
       if (!list.empty())
         low = std::min(low, list.front().at), high = std::max(high, list.back().at + (run.count - 1) * advance);
-      run.tap_run = follows(list, advance);
+      for (size_t i = 1; i < list.size(); ++i) run.in_line = run.in_line && list[i].at - list[i - 1].at == advance;
       runs.push_back(std::move(run));
     }
     if (low > high) low = 0, high = -1;
-    for (Run& run : runs)
+    for (Run& run : runs) {
       for (Meeting& m : run.meetings) m.at -= low;
+      cut(run);
+    }
     operand_extent = high - low + 1;
   }
-  // Taps of which each meets what the one before it meets a position later.
-  static int64_t follows(const std::vector<Meeting>& list, int64_t advance) {
-    for (size_t i = 1; i < list.size(); ++i)
-      if (list[i].at - list[i - 1].at != advance) return 1;
-    return std::max<int64_t>(1, int64_t(list.size()));
+  void cut(Run& run) const {
+    run.whole = {0, run.count, 0, run.meetings.size()};
+    for (int64_t p = 0; p < run.count; ++p) {
+      const auto [from, to] = inside_of(run, p * run.advance);
+      if (p > 0 && run.pieces.back().from == from && run.pieces.back().to == to) ++run.pieces.back().end;
+      else run.pieces.push_back({p, p + 1, from, to});
+    }
+  }
+  // Which meetings lie in the operand, where coordinates lie `shift` further than those of the run's first position.
+  std::pair<size_t, size_t> inside_of(const Run& run, int64_t shift) const {
+    size_t from = 0, to = run.meetings.size();
+    while (from < to && run.meetings[from].at + shift + low < 0) ++from;
+    while (to > from && run.meetings[to - 1].at + shift + low >= inside) --to;
+    return {from, to};
   }
   // The run that position p is in; its meetings' coordinates lie `shift` further there.
   const Run& run_of(int64_t p, int64_t* shift) const {
@@ -99,6 +117,7 @@ struct PositionDim {
 template <class T>
 struct Rows {
   const T* at = nullptr;
+  bool padded = true;      // there is padding to be read
   int64_t origin = 0;      // of position 0 from there
   int64_t stride[3] = {};  // by position dim
   // When lanes do not run along the channels: between those of a group, and between phases of the stride.
@@ -246,16 +265,21 @@ class Direct : public Kernel {
     return (by_channels_ ? 1 : per_group_) * (dims_.empty() ? 1 : first_dim) * operand_inner() * phases_;
   }
 
-  // Channels that are worked on at once: few, so that all rows that positions share stay in the first-level cache.
-  int64_t panel() const { return by_channels_ ? 2 * loops_.vector : kLanes; }
-  // Lanes that a task copies at once: that many, where copying is cheap.
-  int64_t lanes_at_once(void* const* base, int64_t lanes) const {
-    return by_channels_ && operand_.in_place(base) ? std::min(lanes, panel()) : lanes;
+  // Whether the operand's lanes are channels that can be read where they lie.
+  bool in_place(void* const* base) const { return by_channels_ && operand_.in_place(base); }
+  Rows<T> rows_in_place(void* const* base, int64_t batch, int64_t lane) const {
+    Rows<T> r;
+    r.at = static_cast<const T*>(base[0]) + operand_.element(batch, lane);
+    r.padded = false;
+    for (size_t d = 0; d < dims_.size(); ++d) {
+      r.stride[d] = operand_.position_stride(d);
+      r.origin += dims_[d].low * r.stride[d];
+    }
+    return r;
   }
-
-  // The operand for a task: the range of the first position dim's coordinates that it meets, and a range of lanes.
-  Rows<T> rows(const Memory& memory, void* const* base, int64_t batch, std::pair<int64_t, int64_t> range, int64_t lane,
-               int64_t lanes, char* scratch, T* copy) const {
+  // A copy for a task: the range of the first position dim's coordinates that it meets, and a range of lanes.
+  Rows<T> copied(const Memory& memory, void* const* base, int64_t batch, std::pair<int64_t, int64_t> range,
+                 int64_t lane, int64_t lanes, char* scratch, T* copy) const {
     const int64_t first = range.second - range.first, inner = operand_inner() * phases_;
     const int64_t whole = dims_.empty() ? 1 : dims_[0].operand_extent;
     if (by_channels_ && operand_.is_plain()) {
@@ -300,6 +324,7 @@ class Direct : public Kernel {
       T* const row = to + (inside - begin) * lanes;
       if (operand_.in_place(base))
         loops_.copy(lanes, outside - inside, static_cast<const T*>(base[0]) + from + offset, step, row);
+      else if (step == lanes) load_values(base[0], operand_.type(), from + offset, 1, (outside - inside) * lanes, row);
       else
         for (int64_t c = 0; c < outside - inside; ++c)
           load_values(base[0], operand_.type(), from + offset + c * step, 1, lanes, row + c * lanes);
@@ -317,28 +342,38 @@ class Direct : public Kernel {
     for (size_t d = 0; d < dims_.size(); ++d) {
       if (d == run) continue;
       int64_t shift;
-      const auto& meetings = dims_[d].run_of(position[d], &shift).meetings;
-      const int64_t before = count;
-      count *= int64_t(meetings.size());
+      const Run& met = dims_[d].run_of(position[d], &shift);
+      auto [from, to] = r.padded ? std::pair(size_t{0}, met.meetings.size()) : dims_[d].inside_of(met, shift);
+      const int64_t before = count, meetings = int64_t(to - from);
+      count *= meetings;
       for (int64_t i = before; i-- > 0;)  // from the back: place for the products
-        for (size_t m = meetings.size(); m-- > 0;)
-          out[i * int64_t(meetings.size()) + int64_t(m)] = {out[i].offset + (meetings[m].at + shift) * r.stride[d],
-                                                            out[i].tap + meetings[m].tap * tap_stride_[d]};
+        for (int64_t m = meetings; m-- > 0;) {
+          const Meeting& meeting = met.meetings[from + size_t(m)];
+          out[i * meetings + m] = {out[i].offset + (meeting.at + shift) * r.stride[d],
+                                   out[i].tap + meeting.tap * tap_stride_[d]};
+        }
     }
     return count;
   }
 
-  // Calls body(run, first position, positions, step of the operand, taps) for the runs along a dim, inside
-  // [begin, end), with the taps that they meet in x and tap: pointers to rows, and the number of each.
+  // What positions along a dim meet.
+  struct Met {
+    int64_t first, positions, spacing;  // of the positions
+    int64_t step;                       // of the operand, from one to the next
+    int64_t taps;                       // in the lists
+    int64_t tap_run;                    // taps that follow each other as positions do, or 1
+  };
+  // Calls body(Met) for the runs along a dim, inside [begin, end), with the taps that they meet in x and tap: pointers
+  // to rows, and the number of each.
   template <class Body>
   void for_runs(const Rows<T>& r, size_t run_dim, const Partial* outer, int64_t outer_count, int64_t begin, int64_t end,
                 const T** x, int64_t* tap, const Body& body) const {
-    const auto list = [&](const std::vector<Meeting>& meetings, int64_t run_stride, int64_t tap_stride, int64_t skip) {
+    const auto list = [&](const Meeting* meetings, size_t count, int64_t run_stride, int64_t tap_stride, int64_t skip) {
       int64_t n = 0;
       for (int64_t i = 0; i < outer_count; ++i)
-        for (const Meeting& m : meetings) {
-          const T* const at = r.at + (outer[i].offset + (m.at + skip) * run_stride);
-          const int64_t t = outer[i].tap + m.tap * tap_stride;
+        for (const Meeting* m = meetings; m < meetings + count; ++m) {
+          const T* const at = r.at + (outer[i].offset + (m->at + skip) * run_stride);
+          const int64_t t = outer[i].tap + m->tap * tap_stride;
           if (by_channels_) {
             x[n] = at, tap[n++] = t;
             continue;
@@ -352,17 +387,25 @@ class Direct : public Kernel {
       return n;
     };
     if (dims_.empty()) {
-      static const std::vector<Meeting> kOne = {{0, 0}};
-      static const Run kAlone{0, 1, 1, 0, 1, {}};
-      return body(kAlone, int64_t{0}, int64_t{1}, int64_t{0}, list(kOne, 0, 0, 0));
+      static constexpr Meeting kOne = {0, 0};
+      return body(Met{0, 1, 1, 0, list(&kOne, 1, 0, 0, 0), 1});
     }
     const int64_t stride = r.stride[run_dim];
     for (const Run& run : dims_[run_dim].runs) {
-      const int64_t from = begin <= run.first ? 0 : parts_of(begin - run.first, run.spacing);
-      const int64_t to = end <= run.first ? 0 : std::min(run.count, parts_of(end - run.first, run.spacing));
-      if (from >= to) continue;
-      const int64_t taps = list(run.meetings, stride, tap_stride_[run_dim], from * run.advance);
-      body(run, run.first + from * run.spacing, to - from, run.advance * stride, taps);
+      const int64_t first = begin <= run.first ? 0 : parts_of(begin - run.first, run.spacing);
+      const int64_t last = end <= run.first ? 0 : std::min(run.count, parts_of(end - run.first, run.spacing));
+      const auto take = [&](const Run::Piece& piece) {
+        const int64_t from = std::max(first, piece.first), to = std::min(last, piece.end);
+        if (from >= to) return;
+        const size_t met = piece.to - piece.from;
+        const int64_t taps =
+            list(run.meetings.data() + piece.from, met, stride, tap_stride_[run_dim], from * run.advance);
+        body(Met{run.first + from * run.spacing, to - from, run.spacing, run.advance * stride, taps,
+                 run.in_line && met > 0 ? int64_t(met) : 1});
+      };
+      if (r.padded) take(run.whole);
+      else
+        for (const Run::Piece& piece : run.pieces) take(piece);
     }
   }
 

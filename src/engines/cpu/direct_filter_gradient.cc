@@ -140,7 +140,8 @@ class DirectFilterGradient : public Direct<T> {
     const bool channels = this->by_channels_;
     const auto range = this->first_coordinates(first, last);
     const int64_t all = channels ? columns : this->conv_.out.back();
-    const int64_t at_once = this->lanes_at_once(launch.base[1], all);
+    // Channels that are cheap to copy, a few at once: all rows that positions share stay in the first-level cache.
+    const int64_t at_once = this->in_place(launch.base[1]) ? std::min(all, 2 * this->loops_.vector) : all;
     const int64_t x_rows = this->copied_rows(range.second - range.first);
     const int64_t y_rows = (last - first) * this->inner_positions();
     const bool y_in_place = gradient_.in_place(launch.base[0]);
@@ -161,7 +162,7 @@ class DirectFilterGradient : public Direct<T> {
     for (int64_t l = 0; l < all; l += at_once) {
       const int64_t lanes = std::min(at_once, all - l), lane = channels ? unit * tiling_.tile_n + l : 0;
       const Rows<T> x =
-          this->rows(launch.memory, launch.base[1], x_batch, range, lane, lanes + this->reach_, w.packing, w.x_copy);
+          this->copied(launch.memory, launch.base[1], x_batch, range, lane, lanes + this->reach_, w.packing, w.x_copy);
       for (int64_t i = 0; i < (channels ? 1 : columns); ++i) {
         const int64_t y_batch = channels ? image : image * this->conv_.k + unit * columns + i;
         const Rows<T> y = gradient_rows(launch, y_batch, first, y_rows, lane, lanes, w);
@@ -174,18 +175,17 @@ class DirectFilterGradient : public Direct<T> {
                 const Work& w) const {
     const size_t run = this->last_dim();
     const int64_t tap_size = (this->by_channels_ ? this->per_group_ : 1) * tiling_.n;
-    this->for_positions(
-        x, first, last, w.partial, [&](const int64_t* position, const auto* outer, int64_t count, int64_t end) {
-          int64_t row = y.origin;
-          for (size_t d = 0; d < this->dims_.size(); ++d)
-            if (d != run) row += position[d] * y.stride[d];
-          this->for_runs(
-              x, run, outer, count, position[run], end, w.x, w.tap,
-              [&](const Run&, int64_t p, int64_t positions, int64_t x_step, int64_t taps) {
-                for (int64_t t = 0; t < taps; ++t) w.out[t] = sums + w.tap[t] * tap_size;
-                sum({lanes, positions, taps, w.x, x_step, y.at + (row + p * y.stride[run]), y.stride[run], w.out});
-              });
-        });
+    this->for_positions(x, first, last, w.partial,
+                        [&](const int64_t* position, const auto* outer, int64_t count, int64_t end) {
+                          int64_t row = y.origin;
+                          for (size_t d = 0; d < this->dims_.size(); ++d)
+                            if (d != run) row += position[d] * y.stride[d];
+                          this->for_runs(x, run, outer, count, position[run], end, w.x, w.tap, [&](const auto& met) {
+                            for (int64_t t = 0; t < met.taps; ++t) w.out[t] = sums + w.tap[t] * tap_size;
+                            sum({lanes, met.positions, met.taps, w.x, met.step,
+                                 y.at + (row + met.first * y.stride[run]), y.stride[run], w.out});
+                          });
+                        });
   }
 
   // DY for positions [first, ...) of the first dim.

@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewright::cpu::HWY_NAMESPACE {
@@ -53,22 +54,23 @@ HWY_INLINE void finish(const Rows<T>& r, V<T> (&sum)[kP], int64_t p, int64_t l) 
   const Tag<T> d;
   const int64_t step = r.out_step;
   T* out = r.out + p * step + l;
-  if (r.bias) {
-    const auto bias = Factor::load(r.bias, l);
+  if (r.finish.add) {
+    const auto add = Factor::load(r.finish.add, l);
 #pragma GCC unroll 16
-    for (int i = 0; i < kP; ++i) sum[i] = hn::Add(sum[i], bias);
+    for (int i = 0; i < kP; ++i) sum[i] = hn::Add(sum[i], add);
   }
-  if (r.relu)
+  if (r.finish.clips) {
+    const auto lower = hn::Set(d, r.finish.lower);
 #pragma GCC unroll 16
-    for (int i = 0; i < kP; ++i)
-      sum[i] = hn::IfThenElse(hn::Lt(sum[i], hn::Zero(d)), hn::Zero(d), sum[i]);  // NaN stays
+    for (int i = 0; i < kP; ++i) sum[i] = hn::IfThenElse(hn::Lt(sum[i], lower), lower, sum[i]);  // NaN stays
+  }
 #pragma GCC unroll 16
   for (int i = 0; i < kP; ++i, out += step) hn::StoreU(sum[i], d, out);
 }
 template <class T, class Factor>
 void finish_scalar(const Rows<T>& r, T sum, int64_t p, int64_t l) {
-  if (r.bias) sum += Factor::scalar(r.bias, l);
-  r.out[p * r.out_step + l] = r.relu && sum < 0 ? T(0) : sum;
+  if (r.finish.add) sum += Factor::scalar(r.finish.add, l);
+  r.out[p * r.out_step + l] = r.finish.clips && sum < r.finish.lower ? r.finish.lower : sum;
 }
 
 // kP positions of kV vectors.
@@ -98,6 +100,9 @@ HWY_INLINE void run_block(const Rows<T>& r, int64_t p, int64_t l) {
   V<T> sum[kP];
 #pragma GCC unroll 16
   for (int i = 0; i < kP; ++i) sum[i] = hn::Zero(d);
+  if (r.next)
+#pragma GCC unroll 16
+    for (int i = 0; i < kP; ++i) __builtin_prefetch(r.next + (p + i) * r.x_step + l);
   for (int64_t t = 0; t < r.taps; t += kS) {
     const T* x = r.x[t] + p * r.x_step + l;
     V<T> w[kS];
@@ -122,24 +127,32 @@ HWY_INLINE void for_pieces(int64_t n, int64_t size, const Body& body) {
   if (i < n) body(n - size);
 }
 
-// Positions p .. of the lanes from l on, kV vectors. Many positions share the loads of their factors: seven or four,
-// whichever covers them with less overlap.
-template <class T, class Factor, int kV>
-HWY_INLINE void lanes_of(const Rows<T>& r, int64_t l) {
-  const int64_t n = r.positions;
+// Calls body(p) for blocks of positions: many share the loads of their factors, seven or four, whichever covers them
+// with less overlap.
+template <class Body>
+HWY_INLINE void for_blocks(int64_t n, const Body& body) {
   if (n >= 7 && (n + 6) / 7 * 7 <= (n + 3) / 4 * 4)
-    return for_pieces(n, 7, [&](int64_t p) { block<T, Factor, 7, kV>(r, p, l); });
-  if (n >= 4) return for_pieces(n, 4, [&](int64_t p) { block<T, Factor, 4, kV>(r, p, l); });
-  for (int64_t p = 0; p < n; ++p) block<T, Factor, 1, kV>(r, p, l);
+    for_pieces(n, 7, [&](int64_t p) HWY_ATTR { body(std::integral_constant<int, 7>(), p); });
+  else if (n >= 4) for_pieces(n, 4, [&](int64_t p) HWY_ATTR { body(std::integral_constant<int, 4>(), p); });
+  else
+    for (int64_t p = 0; p < n; ++p) body(std::integral_constant<int, 1>(), p);
 }
 
-constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL;
+// Blocks of positions outside, lanes inside: that reads memory in its order, and what positions share stays in the
+// first-level cache.
 template <class T, class Factor, int kS>
-HWY_INLINE void runs(const Rows<T>& r, int64_t l) {
-  constexpr int kMost = kManyRegisters ? 14 : 7;
-  if (r.positions >= kMost)
-    return for_pieces(r.positions, kMost, [&](int64_t p) { run_block<T, Factor, kS, kMost>(r, p, l); });
-  for_pieces(r.positions, 4, [&](int64_t p) { run_block<T, Factor, kS, 4>(r, p, l); });
+void runs(const Rows<T>& r) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));
+  for_blocks(r.positions, [&](auto positions, int64_t p) HWY_ATTR {
+    for_pieces(r.lanes, lanes, [&](int64_t l) HWY_ATTR { run_block<T, Factor, kS, positions()>(r, p, l); });
+  });
+}
+template <class T, class Factor, int kV>
+void blocks(const Rows<T>& r) {
+  const int64_t lanes = kV * int64_t(hn::Lanes(Tag<T>()));
+  for_blocks(r.positions, [&](auto positions, int64_t p) HWY_ATTR {
+    for_pieces(r.lanes, lanes, [&](int64_t l) HWY_ATTR { block<T, Factor, positions(), kV>(r, p, l); });
+  });
 }
 
 template <class T, class Factor>
@@ -154,15 +167,11 @@ void rows(const Rows<T>& r) {
       }
     return;
   }
-  // Lanes outside, so that little of each row need stay in the first-level cache.
-  if (r.positions >= 4 && (r.run == 3 || r.run == 5 || r.run == 7))
-    return for_pieces(r.lanes, lanes, [&](int64_t l) {
-      if (r.run == 3) runs<T, Factor, 3>(r, l);
-      else if (r.run == 5) runs<T, Factor, 5>(r, l);
-      else runs<T, Factor, 7>(r, l);
-    });
-  if (r.lanes >= 2 * lanes) return for_pieces(r.lanes, 2 * lanes, [&](int64_t l) { lanes_of<T, Factor, 2>(r, l); });
-  for_pieces(r.lanes, lanes, [&](int64_t l) { lanes_of<T, Factor, 1>(r, l); });
+  if (r.positions >= 4 && r.run == 3) runs<T, Factor, 3>(r);
+  else if (r.positions >= 4 && r.run == 5) runs<T, Factor, 5>(r);
+  else if (r.positions >= 4 && r.run == 7) runs<T, Factor, 7>(r);
+  else if (r.lanes >= 2 * lanes) blocks<T, Factor, 2>(r);
+  else blocks<T, Factor, 1>(r);
 }
 
 // Where the lanes of a vector of groups find channel c of their group, for all c.

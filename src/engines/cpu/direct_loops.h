@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "engines/cpu/gemm.h"
+
 namespace tilewright::cpu {
 
 // T is float or double. Lanes beyond the last whole vector are made by a vector that overlaps the one before, so rows
@@ -22,9 +24,9 @@ struct DirectLoops {
     const T* const* w;
     T* out;
     int64_t out_step;
-    // What follows the sums: a bias like a tap's factors (null: none), and negative results as 0.
-    const T* bias = nullptr;
-    bool relu = false;
+    Finish<T> finish;  // what follows the sums; its addends lie like a tap's factors
+    // What will be read soon, laid out like x[t]; or null.
+    const T* next = nullptr;
   };
   // Rows of lanes, from_step apart, side by side.
   void (*copy)(int64_t lanes, int64_t rows, const T* from, int64_t from_step, T* to);

@@ -63,11 +63,13 @@ void Epilogue<T>::make_rows() {
 template <class T>
 void Epilogue<T>::make_plain() {
   const auto& code = program_.code;
-  const auto stays = [&](int access) {  // elements of T, next to each other along n, the same for all rows
-    int64_t column = 0;
-    return program_.access[size_t(access)].type == kNativeType<T> &&
-           is_affine(problem_, column_.dims, strides_[size_t(access)], &column) && (column == 1 || tiling_.n == 1);
+  // Elements in equal steps along n, and no others along m: those steps, or -1.
+  const auto column_stride = [&](int access) {
+    int64_t stride = 0;
+    if (!is_affine(problem_, column_.dims, strides_[size_t(access)], &stride)) return int64_t{-1};
+    return tiling_.n == 1 ? 1 : stride;
   };
+  const auto is_native_type = [&](int access) { return program_.access[size_t(access)].type == kNativeType<T>; };
   if (!rows_affine_ || !side_.empty() || in_ < 0) return;
   int value = in_, uses = 1;
   for (const Instr& i : code) {
@@ -78,8 +80,9 @@ void Epilogue<T>::make_plain() {
       plain_store_ = i.access;
     } else if (i.op == PwOp::Pointwise && i.mode == PointwiseMode_t::ADD && value == in_ && i.arg[0] != i.arg[1]) {
       const Instr& other = code[size_t(i.arg[i.arg[0] == value])];
-      if (other.op != PwOp::Load || row_stride_[size_t(other.access)] != 0 || !stays(other.access)) return;
+      if (other.op != PwOp::Load || row_stride_[size_t(other.access)] != 0 || !is_native_type(other.access)) return;
       plain_add_ = other.access;
+      add_stride_ = column_stride(other.access);
       ++uses;
       value = int(&i - code.data());
     } else if (i.op == PwOp::Pointwise && i.mode == PointwiseMode_t::RELU_FWD && i.params.slope == 0 &&
@@ -91,7 +94,10 @@ void Epilogue<T>::make_plain() {
     }
   }
   // Every instruction took part, the store last.
-  plain_ = uses == int(code.size()) && code.back().op == PwOp::Store && stays(plain_store_);
+  if (uses != int(code.size()) || code.back().op != PwOp::Store) return;
+  const DataType_t stored = program_.access[size_t(plain_store_)].type;
+  const bool narrow = sizeof(T) == 4 && (stored == DataType_t::HALF || stored == DataType_t::BFLOAT16);
+  plain_ = (narrow || is_native_type(plain_store_)) && column_stride(plain_store_) == 1;
 }
 
 template <class T>
@@ -104,9 +110,13 @@ int64_t Epilogue<T>::offset_of(size_t access, int64_t batch, int64_t column) con
 }
 
 template <class T>
-T* Epilogue<T>::plain_address(void* const* base, int64_t batch, int64_t row, int64_t column) const {
-  return static_cast<T*>(base[plain_store_]) + offset_of(size_t(plain_store_), batch, column) +
-         row * plain_row_stride();
+void Epilogue<T>::store(void* const* base, int64_t batch, int64_t row, int64_t column, const T* values, int64_t ld,
+                        int64_t rows, int64_t columns) const {
+  const DataType_t type = program_.access[size_t(plain_store_)].type;
+  int64_t at = plain_element(batch, row, column);
+  if (ld == columns && plain_row_stride() == columns) columns *= rows, rows = 1;
+  for (int64_t r = 0; r < rows; ++r, at += plain_row_stride(), values += ld)
+    store_values(base[plain_store_], type, at, columns, values);
 }
 
 template <class T>

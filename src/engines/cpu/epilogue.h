@@ -27,16 +27,23 @@ class Epilogue {
   int64_t scratch_bytes() const { return side_scratch_ * int64_t(sizeof(double)); }
   const fuse::PwProgram& program() const { return program_; }
 
-  // The program only stores the sums, as T and without gaps along n: the kernel may write them to memory itself.
-  bool is_plain() const { return plain_ && plain_add_ < 0 && !finish_.clips; }
-  // The same, perhaps after what a Finish does, and with this memory.
-  bool is_finish_for(void* const* base) const {
-    return plain_ && is_native<T>(kNativeType<T>, base[plain_store_]) &&
-           (plain_add_ < 0 || is_native<T>(kNativeType<T>, base[plain_add_]));
+  // Whether a kernel may do all of it with this memory: add what is the same for all rows, its elements for
+  // neighbouring columns `add_stride` apart, then what else a Finish does, then store elements that are side by side
+  // along n.
+  bool is_finish_for(void* const* base, int64_t add_stride) const {
+    return plain_ && (plain_add_ < 0 || (add_stride_ == add_stride && is_native<T>(kNativeType<T>, base[plain_add_])));
   }
   Finish<T> finish_of(void* const* base, int64_t batch, int64_t column) const;
+  // Then: whether what is stored are elements of T, to be written in place; else store() converts rows of them.
+  bool stores_sums(void* const* base) const {
+    return is_native<T>(program_.access[size_t(plain_store_)].type, base[plain_store_]);
+  }
   int64_t plain_row_stride() const { return row_stride_[size_t(plain_store_)]; }
-  T* plain_address(void* const* base, int64_t batch, int64_t row, int64_t column) const;
+  T* plain_address(void* const* base, int64_t batch, int64_t row, int64_t column) const {
+    return static_cast<T*>(base[plain_store_]) + plain_element(batch, row, column);
+  }
+  void store(void* const* base, int64_t batch, int64_t row, int64_t column, const T* values, int64_t ld, int64_t rows,
+             int64_t columns) const;
 
   // One task's use of it.
   class Tile {
@@ -77,6 +84,9 @@ class Epilogue {
   void make_rows();
   void make_plain();
   int64_t offset_of(size_t access, int64_t batch, int64_t column) const;
+  int64_t plain_element(int64_t batch, int64_t row, int64_t column) const {
+    return offset_of(size_t(plain_store_), batch, column) + row * plain_row_stride();
+  }
   void make_sides();
   void finish_side(size_t side, const Memory&, double* partial) const;
 
@@ -100,6 +110,7 @@ class Epilogue {
   int64_t side_scratch_ = 0;
   bool plain_ = false;
   int plain_store_ = 0, plain_add_ = -1;  // accesses
+  int64_t add_stride_ = 1;                // along n
   Finish<T> finish_;
 };
 

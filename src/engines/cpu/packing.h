@@ -39,6 +39,12 @@ inline void load_values(const void* m, DataType_t t, int64_t at, int64_t stride,
 inline void load_values(const void* m, DataType_t t, int64_t at, int64_t stride, int64_t n, double* out) {
   load_doubles(m, t, at, stride, n, out);
 }
+inline void store_values(void* m, DataType_t t, int64_t at, int64_t n, const float* from) {
+  store_floats(m, t, at, 1, n, from);
+}
+inline void store_values(void* m, DataType_t t, int64_t at, int64_t n, const double* from) {
+  store_doubles(m, t, at, 1, n, from);
+}
 // The bits of 16-bit elements next to each other.
 inline void load_values(const void* m, DataType_t, int64_t at, int64_t, int64_t n, uint16_t* out) {
   std::memcpy(out, static_cast<const char*>(m) + 2 * at, size_t(2 * n));

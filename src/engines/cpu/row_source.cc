@@ -84,6 +84,15 @@ const T* RowSource<T>::row_of_run(const void* memory, const Spot& spot, const Su
   return stage;
 }
 
+// Whether rows are whole, and each begins where the one before it ends: one conversion does for all.
+template <class T>
+bool RowSource<T>::is_stretch(const Spot* spot, int64_t rows, const SumSlice& slice) const {
+  if (walk_.step() != 1 || slice.runs != 1 || !walk_.inside(spot, rows, slice.span)) return false;
+  for (int64_t i = 1; i < rows; ++i)
+    if (spot[i].at - spot[i - 1].at != slice.len) return false;
+  return true;
+}
+
 template <class T>
 RowRuns<T> RowSource<T>::point(const void* memory, const Spot* spot, int64_t rows, const SumSlice& slice, T* stage,
                                const T** out) const {
@@ -92,6 +101,12 @@ RowRuns<T> RowSource<T>::point(const void* memory, const Spot* spot, int64_t row
   if (native && rows == mr_ && walk_.inside(spot, rows, slice.span)) {
     for (int64_t i = 0; i < mr_; ++i) out[i] = values + spot[i].at;
     return {out, offset_.data() + slice.segment, slice.runs, slice.len, walk_.step()};
+  }
+  if (!native && is_stretch(spot, rows, slice)) {
+    load_values(memory, walk_.type(), spot[0].at + offset_[size_t(slice.segment)] + slice.from, 1, rows * slice.len,
+                stage);
+    for (int64_t i = 0; i < mr_; ++i) out[i] = stage + (i < rows ? i : 0) * slice.len;
+    return {out, nullptr, 1, slice.len, 1};
   }
   for (int64_t i = 0; i < mr_; ++i) {
     const bool inside = native && i < rows && walk_.inside(spot + i, 1, slice.span);

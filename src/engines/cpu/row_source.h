@@ -37,6 +37,7 @@ class RowSource {
 
  private:
   const T* row_of_run(const void* memory, const Spot&, const SumSlice&, int64_t r, T* stage) const;
+  bool is_stretch(const Spot* spot, int64_t rows, const SumSlice&) const;
   void plan_copy(const Problem&, const fuse::PwProgram&);
 
   Walk walk_;
