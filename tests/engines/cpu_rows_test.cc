@@ -1,6 +1,9 @@
 // Rows regions on the CPU against the reference.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
+#include "base/thread_pool.h"
 #include "engines/cpu/engine.h"
 #include "support/engine_check.h"
 #include "support/ir_builder.h"
@@ -301,6 +304,63 @@ TEST(CpuRows, OutputsMayOverwriteInputs) {
   ASSERT_TRUE(plan->run(bindings, apart.workspace(plan->workspace_bytes()), {}).is_good());
   EXPECT_EQ(memcmp(a.data(), apart.memory(o1), bytes), 0);
   EXPECT_EQ(memcmp(c.data(), apart.memory(o2), bytes), 0);
+}
+
+IrBuilder layernorm(const char* op, const Dims& dim) {
+  IrBuilder b;
+  const Dims channel = {1, dim[1], 1, 1}, row = {dim[0], 1, 1, 1};
+  const auto x = b.input(dim), y = b.input(std::strcmp(op, "layernorm") ? dim : channel);
+  std::vector<ir::TensorId> out;
+  if (!std::strcmp(op, "layernorm"))
+    out = b.node(op, {x, y, b.input(channel), b.scalar(1e-5f, 4)}, {{"forward_phase", std::string("TRAINING")}});
+  else out = b.node(op, {x, y, b.input(channel), b.input(row), b.input(row)});
+  for (auto t : out) b.output(t);
+  return b;
+}
+
+// The last pass over a row goes beside the first one over the next, which must not have been written yet.
+TEST(CpuRows, RowsThatOverlapMayBeOverwritten) {
+  for (const Dims& dim : {Dims{90, 300, 1, 1}, Dims{9, 9000, 1, 1}}) {
+    const IrBuilder b = layernorm("layernorm", dim);
+    const auto verdict = cpu_fused_engine().propose(b.graph, test_target());
+    ASSERT_TRUE(verdict.proposal);
+    EXPECT_NE(verdict.proposal->explain().find("rows overlap"), std::string::npos) << verdict.proposal->explain();
+    auto plan = load_plan(cpu_fused_engine(), b.graph, "fuse=all");
+    ASSERT_TRUE(plan);
+    Harness apart(b.graph);
+    Bindings bindings = apart.bindings();
+    ASSERT_TRUE(plan->run(bindings, apart.workspace(plan->workspace_bytes()), {}).is_good());
+    const ir::TensorId x = b.graph.nodes[0].in[0], y = b.graph.nodes[0].out[0];
+    const size_t bytes = size_t(volume(dim)) * sizeof(float);
+    std::vector<char> both(bytes);
+    memcpy(both.data(), apart.memory(x), bytes);
+    bindings[size_t(x)] = bindings[size_t(y)] = both.data();
+    ASSERT_TRUE(plan->run(bindings, apart.workspace(plan->workspace_bytes()), {}).is_good());
+    EXPECT_EQ(memcmp(both.data(), apart.memory(y), bytes), 0);
+  }
+}
+
+TEST(CpuRows, SameBitsForAnyNumberOfThreads) {
+  for (const char* op : {"layernorm", "layernorm_backward"}) {
+    const IrBuilder b = layernorm(op, {400, 700, 1, 1});
+    Harness harness(b.graph);
+    const auto plan = load_plan(cpu_fused_engine(), b.graph, "fuse=all");
+    ASSERT_TRUE(plan);
+    std::vector<std::vector<char>> one;
+    for (int threads : {1, 2, 3}) {
+      set_thread_count(threads);
+      harness.poison_outputs();
+      ASSERT_TRUE(plan->run(harness.bindings(), harness.workspace(plan->workspace_bytes()), {}).is_good());
+      std::vector<std::vector<char>> now;
+      for (ir::TensorId out : b.graph.nodes[0].out) {
+        const char* bytes = static_cast<const char*>(harness.memory(out));
+        now.emplace_back(bytes, bytes + b.graph.tensor(out).storage_bytes());
+      }
+      if (threads == 1) one = now;
+      EXPECT_TRUE(now == one) << op << ", " << threads << " threads";
+    }
+    set_thread_count(0);
+  }
 }
 
 }  // namespace

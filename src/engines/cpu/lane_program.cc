@@ -307,6 +307,19 @@ void LaneProgram::finish(const BlockOps<float>& ops) {
 void LaneProgram::run(Frame<float>& f, const Run& r) const {
   run_ops(before_, f);
   char* at[kMaxPointers];
+  const LaneStepList steps = list(f, r, at);
+  run_lane_steps(&steps, 1, f.n);
+  run_ops(after_, f);
+}
+
+void LaneProgram::run_both(const LaneProgram& a, Frame<float>& f, const Run& r, const LaneProgram& b, Frame<float>& g,
+                           const Run& s) {
+  char *at[kMaxPointers], *beside[kMaxPointers];
+  const LaneStepList lists[] = {a.list(f, r, at), b.list(g, s, beside)};
+  run_lane_steps(lists, 2, f.n);
+}
+
+LaneStepList LaneProgram::list(Frame<float>& f, const Run& r, char** at) const {
   const auto bytes = [](const void* p) { return const_cast<char*>(static_cast<const char*>(p)); };
   for (size_t k = 0; k < pointers_.size(); ++k) {
     const Pointer& p = pointers_[k];
@@ -321,8 +334,7 @@ void LaneProgram::run(Frame<float>& f, const Run& r) const {
     }
     if (p.where == Where::Buffer || p.where == Where::Row) f.value[p.id] = reinterpret_cast<const float*>(at[k]);
   }
-  run_lane_steps(steps_.data(), int64_t(steps_.size()), at, f.n, r.totals, totals_);
-  run_ops(after_, f);
+  return {steps_.data(), int64_t(steps_.size()), at, r.totals, totals_};
 }
 
 }  // namespace tilewright::cpu

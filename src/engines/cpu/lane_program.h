@@ -32,6 +32,8 @@ class LaneProgram {
   void finish(const BlockOps<float>&);
 
   explicit operator bool() const { return !steps_.empty(); }
+  // Nothing is done before or after the steps.
+  bool is_alone() const { return !steps_.empty() && before_at_.empty() && after_at_.empty(); }
   // No value is a block of lanes.
   bool needs_no_buffers() const;
   bool calls_functions() const;
@@ -46,6 +48,8 @@ class LaneProgram {
     float* local;
   };
   void run(Frame<float>&, const Run&) const;
+  // Two that are alone, on blocks of as many lanes, taking turns.
+  static void run_both(const LaneProgram&, Frame<float>&, const Run&, const LaneProgram&, Frame<float>&, const Run&);
 
  private:
   enum class Where : uint8_t { Value, Memory, Local, Row, Buffer, Sums, Ahead };
@@ -56,6 +60,7 @@ class LaneProgram {
     int id = -1;
   };
   class Maker;
+  LaneStepList list(Frame<float>&, const Run&, char** pointers) const;
 
   std::vector<LaneStep> steps_;
   std::vector<Pointer> pointers_;

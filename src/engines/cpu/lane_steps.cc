@@ -175,19 +175,24 @@ HWY_INLINE void run_steps(const LaneStep* steps, int64_t count, char* const* poi
   }
 }
 
-void run(const LaneStep* steps, int64_t count, char* const* pointers, int64_t n, double* const* totals,
-         int total_count) {
+void run(const LaneStepList* lists, int count, int64_t n) {
   const D d;
-  HWY_ALIGN float parts[kMaxTotals][kParts * kWidth];
-  for (int t = 0; t < total_count; ++t) std::fill_n(parts[t], kParts * kWidth, 0.f);
+  HWY_ALIGN float parts[kMaxLaneStepLists][kMaxTotals][kParts * kWidth];
+  for (int k = 0; k < count; ++k)
+    for (int t = 0; t < lists[k].total_count; ++t) std::fill_n(parts[k][t], kParts * kWidth, 0.f);
   int64_t i = 0;
-  for (; i + kInFlight <= n; i += kInFlight) run_steps<true>(steps, count, pointers, i, n - i, parts);
-  if (i < n) run_steps<false>(steps, count, pointers, i, n - i, parts);
-  for (int t = 0; t < total_count; ++t) {
-    V sum = hn::Zero(d);
-    for (int part = 0; part < kParts; ++part) sum = hn::Add(sum, hn::Load(d, parts[t] + part * kWidth));
-    *totals[t] += double(hn::GetLane(hn::SumOfLanes(d, sum)));
-  }
+  for (; i + kInFlight <= n; i += kInFlight)
+    for (int k = 0; k < count; ++k)
+      run_steps<true>(lists[k].steps, lists[k].count, lists[k].pointers, i, n - i, parts[k]);
+  if (i < n)
+    for (int k = 0; k < count; ++k)
+      run_steps<false>(lists[k].steps, lists[k].count, lists[k].pointers, i, n - i, parts[k]);
+  for (int k = 0; k < count; ++k)
+    for (int t = 0; t < lists[k].total_count; ++t) {
+      V sum = hn::Zero(d);
+      for (int part = 0; part < kParts; ++part) sum = hn::Add(sum, hn::Load(d, parts[k][t] + part * kWidth));
+      *lists[k].totals[t] += double(hn::GetLane(hn::SumOfLanes(d, sum)));
+    }
 }
 
 bool converts() { return HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128; }
@@ -203,10 +208,7 @@ HWY_EXPORT(converts);
 
 bool lane_steps_convert() { return HWY_DYNAMIC_DISPATCH(converts)(); }
 
-void run_lane_steps(const LaneStep* steps, int64_t count, char* const* pointers, int64_t n, double* const* totals,
-                    int total_count) {
-  HWY_DYNAMIC_DISPATCH(run)(steps, count, pointers, n, totals, total_count);
-}
+void run_lane_steps(const LaneStepList* lists, int count, int64_t n) { HWY_DYNAMIC_DISPATCH(run)(lists, count, n); }
 
 }  // namespace tilewright::cpu
 #endif

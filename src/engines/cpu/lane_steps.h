@@ -55,7 +55,16 @@ bool lane_steps_convert();
 constexpr int kStepLanes = 256;  // at most: lanes in flight
 constexpr int kMaxTotals = 8;
 
-void run_lane_steps(const LaneStep* steps, int64_t count, char* const* pointers, int64_t n, double* const* totals,
-                    int total_count);
+struct LaneStepList {
+  const LaneStep* steps;
+  int64_t count;
+  char* const* pointers;
+  double* const* totals;
+  int total_count;
+};
+constexpr int kMaxLaneStepLists = 2;
+
+// Several lists on n lanes each: they take turns, a few vectors at a time.
+void run_lane_steps(const LaneStepList* lists, int count, int64_t n);
 
 }  // namespace tilewright::cpu

@@ -4,6 +4,8 @@
 // folds the reductions that p others precede; values that depend on the outer dims only are computed once between the
 // passes. All stores happen in the last pass, after every load of the same block: outputs may overwrite inputs element
 // by element. Costly values of a row that a later pass needs again are kept, if they are few enough for the cache.
+// Where both are made of steps, the last pass over a row and the first one over the next take turns a few vectors at a
+// time: memory is read while it is written.
 //
 // With few rows of many elements a pass is cut into chunks, whose partial results are joined in order. Side reductions
 // fold into an array per task, joined in order at the end. Work is cut by shape alone, so results do not depend on the
@@ -27,29 +29,6 @@ namespace {
 using fuse::Instr;
 using fuse::PwOp;
 using fuse::PwProgram;
-
-// Walks loops in order, keeping the offset of every access.
-struct Cursor {
-  const std::vector<Loop>* loops;
-  int64_t index[fuse::kMaxRank + 1];
-  void seek(int64_t linear, int64_t* offset, size_t accesses) {
-    for (size_t d = loops->size(); d-- > 0;) {
-      const Loop& l = (*loops)[d];
-      index[d] = linear % l.extent;
-      linear /= l.extent;
-      for (size_t a = 0; a < accesses; ++a) offset[a] += index[d] * l.stride[a];
-    }
-  }
-  void next(int64_t* offset, size_t accesses) {
-    for (size_t d = loops->size(); d-- > 0;) {
-      const Loop& l = (*loops)[d];
-      for (size_t a = 0; a < accesses; ++a) offset[a] += l.stride[a];
-      if (++index[d] < l.extent) return;
-      for (size_t a = 0; a < accesses; ++a) offset[a] -= l.extent * l.stride[a];
-      index[d] = 0;
-    }
-  }
-};
 
 // A store whose tensor lacks some of the loops stores where their index is 0.
 struct Once {
@@ -122,10 +101,12 @@ class Rows : public Kernel {
     if (chunks_ > 1) s += fmt::format(", {} chunks", chunks_);
     if (!sides_.empty()) s += fmt::format(", side reductions of {} tasks", tasks_);
     if (streams_) s += ", streaming stores";
+    if (overlaps_) s += ", rows overlap";
     return s + (sizeof(T) == 8 ? ", in double" : "");
   }
 
  private:
+  class Task;
   struct Fold {
     int id, arg;  // instructions: the reduction, its operand
     int pass;     // in which it is folded
@@ -159,23 +140,47 @@ class Rows : public Kernel {
   // --- running -------------------------------------------------------------------------------------------------------
   void run_blocks(const Memory& memory, void* const* base, double* sides) const {
     parallel_for(tasks_, [&](int64_t task) {
-      Task t(*this, memory, base);
-      t.take_sides(sides, task);
-      for (int p = 0; p <= depth_; ++p) t.start_sides(p);
+      Task one(*this), other(*this), *now = &one, *next = &other;
+      cut_scratch([&](Cutter& c) {
+        one.cut(c);
+        if (overlaps_) other.cut(c);
+      });
+      one.start(memory, base);
+      one.take_sides(sides, task);
+      for (int p = 0; p <= depth_; ++p) one.start_sides(p);
+      if (overlaps_) other.start(memory, base), other.share_sides(one);
       const int64_t end = std::min(outer_blocks_, (task + 1) * group_);
       for (int64_t block = task * group_; block < end; ++block) {
-        t.begin(block);
-        for (int p = 0; p <= depth_; ++p) {
-          t.outer_values(p);
-          t.start_folds(p);
-          t.inner_pass(p, 0, inner_steps_);
-          t.finish_folds(p);
+        const bool begun = overlaps_ && block > task * group_, overlap = overlaps_ && block + 1 < end;
+        if (!begun) now->begin(block);
+        for (int p = begun ? 1 : 0; p <= depth_ - overlap; ++p) {
+          now->start_pass(p);
+          now->inner_pass(p, 0, inner_steps_);
+          now->finish_folds(p);
         }
-        t.outer_stores();
-        if (block + 1 == end || (block + 1) % kFloatRows == 0) t.join_float_sums();
+        if (overlap) {
+          next->begin(block + 1);
+          overlap_passes(*now, *next);
+        }
+        now->outer_stores();
+        if (block + 1 == end || (block + 1) % kFloatRows == 0) now->join_float_sums();
+        if (overlaps_) std::swap(now, next);
       }
       if (streams_) flush_streams();
     });
+  }
+
+  // The last pass over a row and the first one over the next.
+  void overlap_passes(Task& row, Task& next) const {
+    row.start_pass(depth_), next.start_pass(0);
+    row.walk(0), next.walk(0);
+    for (int64_t step = 0; step < inner_steps_; ++step) {
+      row.place(depth_, step), next.place(0, step);
+      Task::run_steps(row, depth_, &next);
+      row.fold(depth_), next.fold(0);
+      row.advance(), next.advance();
+    }
+    row.finish_folds(depth_), next.finish_folds(0);
   }
 
   void run_chunks(const Memory& memory, void* const* base, double* results, double* sides) const {
@@ -184,7 +189,9 @@ class Rows : public Kernel {
     for (int p = 0; p <= depth_; ++p) {
       parallel_for(tasks_, [&](int64_t task) {
         const int64_t block = task / chunks_, chunk = task % chunks_;
-        Task t(*this, memory, base);
+        Task t(*this);
+        cut_scratch([&](Cutter& c) { t.cut(c); });
+        t.start(memory, base);
         t.take_sides(sides, task);
         t.start_sides(p);
         t.begin(block);
@@ -192,8 +199,7 @@ class Rows : public Kernel {
           t.outer_values(q);
           t.set_folds(q, results + block * row);
         }
-        t.outer_values(p);
-        t.start_folds(p);
+        t.start_pass(p);
         t.inner_pass(p, inner_steps_ * chunk / chunks_, inner_steps_ * (chunk + 1) / chunks_);
         t.save_folds(p, partial + task * row);
         if (p == depth_ && chunk == 0) t.outer_stores();
@@ -239,8 +245,9 @@ class Rows : public Kernel {
   // What one thread needs for one task.
   class Task {
    public:
-    Task(const Rows& k, const Memory& memory, void* const* base) : k_(k) {
-      cut_scratch([&](Cutter& c) { cut(c); });
+    explicit Task(const Rows& k) : k_(k) {}
+
+    void start(const Memory& memory, void* const* base) {
       frame_.memory = base;
       frame_.tensors = &memory;
       frame_.n = k_.block_lanes_;
@@ -274,7 +281,8 @@ class Rows : public Kernel {
       for (const auto& [id, slot] : k_.spread_values_[size_t(p)]) spread(id, slot, frame_.value[id]);
     }
 
-    void start_folds(int p) {
+    void start_pass(int p) {
+      outer_values(p);
       for (size_t r = 0; r < k_.reduces_.size(); ++r)
         if (k_.reduces_[r].pass == p)
           std::fill_n(total_ + int64_t(r) * k_.total_lanes_, k_.total_lanes_,
@@ -284,6 +292,8 @@ class Rows : public Kernel {
     void take_sides(double* scratch, int64_t task) {
       for (size_t s = 0; s < k_.sides_.size(); ++s) side_[s] = scratch + k_.sides_[s].offset + task * k_.sides_[s].size;
     }
+    // Of a task that takes turns with this one.
+    void share_sides(const Task& other) { side_ = other.side_, float_sums_ = other.float_sums_; }
     void start_sides(int p) {
       for (size_t s = 0; s < k_.sides_.size(); ++s)
         if (k_.sides_[s].pass == p) {
@@ -299,35 +309,46 @@ class Rows : public Kernel {
       }
     }
 
-    void inner_pass(int p, int64_t from, int64_t to) {
-      const BlockOps<T>& ops = k_.inner_[size_t(p)];
-      if (from >= to || k_.idle_[size_t(p)]) return;
+    // A pass over the steps of the row, from one on: where it is, and the next one.
+    void walk(int64_t from) {
       const size_t accesses = k_.program_.access.size();
       const int64_t lane_blocks = k_.lane_.inner ? k_.lane_blocks_ : 1;
       std::copy_n(outer_offset_, accesses, offset_);
-      Cursor cursor{&k_.space_.inner, {}};
-      cursor.seek(from / lane_blocks, offset_, accesses);
-      int64_t lane = from % lane_blocks * k_.space_.lane_step;
+      cursor_.loops = &k_.space_.inner;
+      cursor_.seek(from / lane_blocks, offset_, accesses);
+      at_lane_ = from % lane_blocks * k_.space_.lane_step;
       if (k_.lane_.inner)
-        for (size_t a = 0; a < accesses; ++a) offset_[a] += lane * k_.space_.advance[a];
-      for (int64_t step = from; step < to; ++step) {
-        frame_.step = step;
-        measure(lane, cursor);
-        set_store_lanes(k_.lane_.inner ? lane : outer_lane_, &cursor);
-        for (const auto& [id, row] : k_.recalled_[size_t(p)])
-          frame_.value[id] = frame_.rows + (int64_t(row) * k_.inner_steps_ + step) * k_.pitch_;
-        if (k_.steps_[size_t(p)]) run_steps(p);
+        for (size_t a = 0; a < accesses; ++a) offset_[a] += at_lane_ * k_.space_.advance[a];
+    }
+    void place(int p, int64_t step) {
+      frame_.step = step;
+      measure(at_lane_, cursor_);
+      set_store_lanes(k_.lane_.inner ? at_lane_ : outer_lane_, &cursor_);
+      for (const auto& [id, row] : k_.recalled_[size_t(p)])
+        frame_.value[id] = frame_.rows + (int64_t(row) * k_.inner_steps_ + step) * k_.pitch_;
+    }
+    void advance() {
+      const size_t accesses = k_.program_.access.size();
+      if (k_.lane_.inner) {
+        at_lane_ += k_.space_.lane_step;
+        for (size_t a = 0; a < accesses; ++a) offset_[a] += k_.space_.lane_step * k_.space_.advance[a];
+        if (at_lane_ < k_.lane_.extent) return;
+        for (size_t a = 0; a < accesses; ++a) offset_[a] -= at_lane_ * k_.space_.advance[a];
+        at_lane_ = 0;
+      }
+      cursor_.next(offset_, accesses);
+    }
+
+    void inner_pass(int p, int64_t from, int64_t to) {
+      const BlockOps<T>& ops = k_.inner_[size_t(p)];
+      if (from >= to || k_.idle_[size_t(p)]) return;
+      walk(from);
+      for (int64_t step = from; step < to; ++step, advance()) {
+        place(p, step);
+        if (k_.steps_[size_t(p)]) run_steps(*this, p, nullptr);
         else run_ops(ops, frame_);
         fold(p);
         if (located_ >= 0 && k_.depth_ > 0 && !k_.steps_[size_t(p)]) fetch_next(p);
-        if (k_.lane_.inner) {
-          lane += k_.space_.lane_step;
-          for (size_t a = 0; a < accesses; ++a) offset_[a] += k_.space_.lane_step * k_.space_.advance[a];
-          if (lane < k_.lane_.extent) continue;
-          for (size_t a = 0; a < accesses; ++a) offset_[a] -= lane * k_.space_.advance[a];
-          lane = 0;
-        }
-        cursor.next(offset_, accesses);
       }
       // Repeated lanes hold parts of the same results.
       if (k_.total_lanes_ > k_.width_)
@@ -339,89 +360,15 @@ class Rows : public Kernel {
         }
     }
 
-    void finish_folds(int p) {
-      for (int r : k_.folds_[size_t(p)]) set_value(k_.reduces_[size_t(r)], total_ + int64_t(r) * k_.total_lanes_);
-    }
-    void save_folds(int p, double* to) const {
-      for (int r : k_.folds_[size_t(p)])
-        std::copy_n(total_ + int64_t(r) * k_.total_lanes_, k_.width_, to + int64_t(r) * k_.width_);
-    }
-    void set_folds(int p, const double* from) {
-      for (int r : k_.folds_[size_t(p)]) set_value(k_.reduces_[size_t(r)], from + int64_t(r) * k_.width_);
-    }
-
-    void outer_stores() {
-      if (k_.outer_stores_.empty()) return;
-      frame_.n = outer_n_;
-      std::copy_n(outer_offset_, k_.program_.access.size(), offset_);
-      set_store_lanes(outer_lane_, nullptr);
-      run_ops(k_.outer_stores_, frame_);
-    }
-
-   private:
-    void cut(Cutter& c) {
-      const int64_t accesses = int64_t(k_.program_.access.size());
-      frame_.value = c.template take<const T*>(int64_t(k_.program_.code.size()));
-      frame_.buffers = c.template take<T>(int64_t(k_.slots_) * k_.pitch_);
-      frame_.rows = c.template take<T>(k_.kept_ * k_.inner_steps_ * k_.pitch_);
-      offset_ = c.template take<int64_t>(accesses);
-      outer_offset_ = c.template take<int64_t>(accesses);
-      next_offset_ = c.template take<int64_t>(accesses);
-      store_lanes_ = c.template take<int64_t>(accesses);
-      total_ = c.template take<double>(int64_t(k_.reduces_.size()) * k_.total_lanes_);
-      side_ = c.template take<double*>(int64_t(k_.sides_.size()));
-      int64_t local = 0;
-      for (const LaneProgram& steps : k_.steps_) local = std::max(local, steps.local_floats());
-      local_ = c.template take<float>(local);
-      float_sums_ = c.template take<float*>(int64_t(k_.sides_.size()));
-      for (size_t s = 0; s < k_.sides_.size(); ++s)
-        if (float* const sums = c.template take<float>(k_.sides_[s].in_float ? k_.sides_[s].size : 0))
-          float_sums_[s] = sums;
-    }
-
-    int64_t outer_lane_of(int64_t block) const {
-      return k_.lane_.inner ? 0 : block % k_.lane_blocks_ * k_.space_.lane_step;
-    }
-    void locate(int64_t block, Cursor& cursor, int64_t* offset) const {
-      const size_t accesses = k_.program_.access.size();
-      const int64_t lane = outer_lane_of(block);
-      for (size_t a = 0; a < accesses; ++a) offset[a] = k_.program_.access[a].offset + lane * k_.space_.advance[a];
-      cursor.loops = &k_.space_.outer;
-      cursor.seek(k_.lane_.inner ? block : block / k_.lane_blocks_, offset, accesses);
-    }
-
-    // Sets the lanes of the block, and of one of its repetitions.
-    void measure(int64_t lane, const Cursor& cursor) {
-      const RowSpace& s = k_.space_;
-      frame_.n = k_.lane_.inner ? std::min<int64_t>(s.lane_step, k_.lane_.extent - lane) : outer_n_;
-      if (s.tiles) frame_.period = frame_.n;
-      if (s.repeats > 1)
-        frame_.n *= std::min(s.repeats, s.repeated_extent - cursor.index[s.inner.size() - 1] * s.repeats);
-    }
-
-    // The block by steps that pass values on in registers.
-    void run_steps(int p) {
+    // The block by steps that pass values on in registers; with `next`, pass 0 of that one beside it.
+    static void run_steps(Task& row, int p, Task* next) {
       if constexpr (sizeof(T) == 4) {
-        double* totals[kMaxTotals];
-        int total = 0;
-        for (int r : k_.folds_[size_t(p)])
-          if (k_.reduces_[size_t(r)].in_steps) totals[total++] = total_ + int64_t(r) * k_.total_lanes_;
-        float* sums[fuse::kMaxRank * 8];
-        int sum = 0;
-        for (size_t s = 0; s < k_.sides_.size(); ++s)
-          if (k_.sides_[s].pass == p && k_.sides_[s].in_float) sums[sum++] = float_sums_[s];
-        const char* ahead[kMaxAccesses];
-        for (size_t k = 0; k < k_.fetched_.size(); ++k) ahead[k] = ahead_of(k_.fetched_[k]);
-        k_.steps_[size_t(p)].run(frame_, {totals, sums, ahead, local_});
+        Lists lists, beside;
+        const LaneProgram& steps = row.k_.steps_[size_t(p)];
+        if (!next) return steps.run(row.frame_, row.lists_of(p, lists));
+        LaneProgram::run_both(steps, row.frame_, row.lists_of(p, lists), row.k_.steps_[0], next->frame_,
+                              next->lists_of(0, beside));
       }
-    }
-    // The same place of the next block; of this one where there is no next. A map runs on.
-    const char* ahead_of(const std::pair<int, int>& fetched) const {
-      const auto [access, size] = fetched;
-      const int64_t at = k_.depth_ == 0 ? kAhead / size
-                         : located_ < 0 ? 0
-                                        : next_offset_[access] - outer_offset_[access];
-      return static_cast<const char*>(frame_.memory[access]) + (offset_[access] + at) * size;
     }
 
     void fold(int p) {
@@ -450,6 +397,90 @@ class Rows : public Kernel {
         }
       }
     }
+    void finish_folds(int p) {
+      for (int r : k_.folds_[size_t(p)]) set_value(k_.reduces_[size_t(r)], total_ + int64_t(r) * k_.total_lanes_);
+    }
+    void save_folds(int p, double* to) const {
+      for (int r : k_.folds_[size_t(p)])
+        std::copy_n(total_ + int64_t(r) * k_.total_lanes_, k_.width_, to + int64_t(r) * k_.width_);
+    }
+    void set_folds(int p, const double* from) {
+      for (int r : k_.folds_[size_t(p)]) set_value(k_.reduces_[size_t(r)], from + int64_t(r) * k_.width_);
+    }
+
+    void outer_stores() {
+      if (k_.outer_stores_.empty()) return;
+      frame_.n = outer_n_;
+      std::copy_n(outer_offset_, k_.program_.access.size(), offset_);
+      set_store_lanes(outer_lane_, nullptr);
+      run_ops(k_.outer_stores_, frame_);
+    }
+
+    void cut(Cutter& c) {
+      const int64_t accesses = int64_t(k_.program_.access.size());
+      frame_.value = c.template take<const T*>(int64_t(k_.program_.code.size()));
+      frame_.buffers = c.template take<T>(int64_t(k_.slots_) * k_.pitch_);
+      frame_.rows = c.template take<T>(k_.kept_ * k_.inner_steps_ * k_.pitch_);
+      offset_ = c.template take<int64_t>(accesses);
+      outer_offset_ = c.template take<int64_t>(accesses);
+      next_offset_ = c.template take<int64_t>(accesses);
+      store_lanes_ = c.template take<int64_t>(accesses);
+      total_ = c.template take<double>(int64_t(k_.reduces_.size()) * k_.total_lanes_);
+      side_ = c.template take<double*>(int64_t(k_.sides_.size()));
+      int64_t local = 0;
+      for (const LaneProgram& steps : k_.steps_) local = std::max(local, steps.local_floats());
+      local_ = c.template take<float>(local);
+      float_sums_ = c.template take<float*>(int64_t(k_.sides_.size()));
+      for (size_t s = 0; s < k_.sides_.size(); ++s)
+        if (float* const sums = c.template take<float>(k_.sides_[s].in_float ? k_.sides_[s].size : 0))
+          float_sums_[s] = sums;
+    }
+
+   private:
+    int64_t outer_lane_of(int64_t block) const {
+      return k_.lane_.inner ? 0 : block % k_.lane_blocks_ * k_.space_.lane_step;
+    }
+    void locate(int64_t block, Cursor& cursor, int64_t* offset) const {
+      const size_t accesses = k_.program_.access.size();
+      const int64_t lane = outer_lane_of(block);
+      for (size_t a = 0; a < accesses; ++a) offset[a] = k_.program_.access[a].offset + lane * k_.space_.advance[a];
+      cursor.loops = &k_.space_.outer;
+      cursor.seek(k_.lane_.inner ? block : block / k_.lane_blocks_, offset, accesses);
+    }
+
+    // Sets the lanes of the block, and of one of its repetitions.
+    void measure(int64_t lane, const Cursor& cursor) {
+      const RowSpace& s = k_.space_;
+      frame_.n = k_.lane_.inner ? std::min<int64_t>(s.lane_step, k_.lane_.extent - lane) : outer_n_;
+      if (s.tiles) frame_.period = frame_.n;
+      if (s.repeats > 1)
+        frame_.n *= std::min(s.repeats, s.repeated_extent - cursor.index[s.inner.size() - 1] * s.repeats);
+    }
+
+    // What the steps of a pass are given.
+    struct Lists {
+      double* totals[kMaxTotals];
+      float* sums[fuse::kMaxRank * 8];
+      const char* ahead[kMaxAccesses];
+    };
+    LaneProgram::Run lists_of(int p, Lists& lists) {
+      int total = 0, sum = 0;
+      for (int r : k_.folds_[size_t(p)])
+        if (k_.reduces_[size_t(r)].in_steps) lists.totals[total++] = total_ + int64_t(r) * k_.total_lanes_;
+      for (size_t s = 0; s < k_.sides_.size(); ++s)
+        if (k_.sides_[s].pass == p && k_.sides_[s].in_float) lists.sums[sum++] = float_sums_[s];
+      for (size_t k = 0; k < k_.fetched_.size(); ++k) lists.ahead[k] = ahead_of(k_.fetched_[k]);
+      return {lists.totals, lists.sums, lists.ahead, local_};
+    }
+    // The same place of the next block; of this one where there is no next. A map runs on, and so does what the next
+    // block's first pass is about to read.
+    const char* ahead_of(const std::pair<int, int>& fetched) const {
+      const auto [access, size] = fetched;
+      int64_t at = k_.depth_ == 0 || k_.overlaps_ ? kAhead / size : 0;
+      if (located_ >= 0) at += next_offset_[access] - outer_offset_[access];
+      return static_cast<const char*>(frame_.memory[access]) + (offset_[access] + at) * size;
+    }
+
     // Into one result, or lane by lane.
     static void fold_block(ReductionMode_t mode, const T* x, const T* y, bool one, int64_t n, double* total) {
       const LaneOps<T>& lanes = lane_ops<T>();
@@ -498,9 +529,9 @@ class Rows : public Kernel {
 
     const Rows& k_;
     Frame<T> frame_;
-    Cursor outer_, next_;
+    Cursor outer_, next_, cursor_;
     int64_t *offset_, *outer_offset_, *next_offset_, *store_lanes_;
-    int64_t outer_lane_ = 0, outer_n_ = 1, located_ = -1;
+    int64_t outer_lane_ = 0, outer_n_ = 1, located_ = -1, at_lane_ = 0;
     double* total_;
     double** side_;
     float *local_, **float_sums_;
@@ -525,10 +556,11 @@ class Rows : public Kernel {
   void cut(int64_t side_results) {
     const int64_t lanes = std::clamp<int64_t>(lane_.extent, 1, space_.lane_step);
     const int64_t per_block = std::max<int64_t>(1, inner_steps_ * lanes * space_.repeats);
-    group_ = std::max<int64_t>(1, kTaskElements / per_block);
+    // A task begins and ends with work of its own: larger ones where there are many.
+    const int64_t task = std::clamp(outer_blocks_ * per_block / (4 * kManyTasks), kTaskElements, 8 * kTaskElements);
+    group_ = std::max<int64_t>(1, task / per_block);
     if (program_.inner == 0) {
-      chunks_ = std::clamp<int64_t>(outer_blocks_ == 1 ? per_block / kTaskElements : 1, 1,
-                                    std::max<int64_t>(1, inner_steps_));
+      chunks_ = std::clamp<int64_t>(outer_blocks_ == 1 ? per_block / task : 1, 1, std::max<int64_t>(1, inner_steps_));
     } else if (depth_ > 0 && outer_blocks_ < kManyTasks && per_block >= 4 * kTaskElements) {
       const int64_t wanted =
           std::min((kManyTasks + outer_blocks_ - 1) / std::max<int64_t>(1, outer_blocks_), per_block / kTaskElements);
@@ -699,8 +731,10 @@ class Rows : public Kernel {
       for_each_folded([&](int id, int pass) { read[size_t(id)] = read[size_t(id)] || pass == p; });
       if (!make_steps(p, one)) fuse_pairs(list, read);
     }
+    overlaps_ = may_overlap() && steps_[0].is_alone() && steps_.back().is_alone();
   }
 
+  bool may_overlap() const { return sizeof(T) == 4 && depth_ > 0 && chunks_ == 1 && lane_.inner; }
   bool make_steps(int p, const std::vector<bool>& one) {
     if constexpr (sizeof(T) == 4) {
       if (space_.period > 0 || space_.tiles) return false;
@@ -727,10 +761,9 @@ class Rows : public Kernel {
         else
           what.sums.push_back({s.arg, s.factor, s.access}), taken.push_back(&s.in_steps), taken.push_back(&s.in_float);
       }
-      // Each pass fetches some lines of the next row; the last one, while it writes.
+      // The last pass fetches what the first one over the next row reads.
       for (const auto& [access, size] : fetched_) what.fetched.push_back(size);
-      what.fetched_vectors = 0;
-      for (int k = p; k < 32; k += depth_ + 1) what.fetched_vectors |= 1u << k;
+      what.fetched_vectors = p == depth_ ? ~0u : 0;
       if (!steps_[size_t(p)].make(inner_[size_t(p)], what)) return false;
       for (bool* flag : taken) *flag = true;
       return true;
@@ -811,6 +844,7 @@ class Rows : public Kernel {
   RowSpace space_;
   const Loop& lane_;
   bool empty_ = false, streams_ = false;
+  bool overlaps_ = false;  // the last pass over a row with the first one over the next
   int depth_ = 0;
   int64_t count_ = 1;  // elements of a reduction
   int64_t lane_blocks_ = 1, outer_blocks_ = 1, inner_steps_ = 1;

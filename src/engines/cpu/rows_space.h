@@ -15,6 +15,29 @@ struct Loop {
   Dims stride;         // per access
 };
 
+// Walks loops in order, keeping the offset of every access.
+struct Cursor {
+  const std::vector<Loop>* loops;
+  int64_t index[fuse::kMaxRank + 1];
+  void seek(int64_t linear, int64_t* offset, size_t accesses) {
+    for (size_t d = loops->size(); d-- > 0;) {
+      const Loop& l = (*loops)[d];
+      index[d] = linear % l.extent;
+      linear /= l.extent;
+      for (size_t a = 0; a < accesses; ++a) offset[a] += index[d] * l.stride[a];
+    }
+  }
+  void next(int64_t* offset, size_t accesses) {
+    for (size_t d = loops->size(); d-- > 0;) {
+      const Loop& l = (*loops)[d];
+      for (size_t a = 0; a < accesses; ++a) offset[a] += l.stride[a];
+      if (++index[d] < l.extent) return;
+      for (size_t a = 0; a < accesses; ++a) offset[a] -= l.extent * l.stride[a];
+      index[d] = 0;
+    }
+  }
+};
+
 // Lanes of a block of rows. Long enough that choosing an operation costs little beside its loop, short enough for a
 // block's values to stay in the first-level cache.
 constexpr int64_t kRowLanes = 1024;
