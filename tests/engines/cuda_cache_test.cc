@@ -251,6 +251,13 @@ TEST_F(CudaCompiler, OtherShapesOfAClassTakeTheKernelFromTheCache) {
   EXPECT_EQ(elsewhere->hits(), 1);
   EXPECT_EQ(cuda::compiler_counts().compiled, before.compiled);
   EXPECT_EQ(cuda::compiler_counts().from_memory, before.from_memory) << "not even asked";
+  const size_t code = text.find("7f454c46");  // how machine code begins
+  ASSERT_NE(code, text.npos);
+  text[code + 100] = text[code + 100] == '0' ? '1' : '0';
+  auto damaged = std::make_shared<KernelCache>();
+  ASSERT_TRUE(damaged->from_json(text).is_good());
+  ASSERT_TRUE(Norm(100, damaged).build().is_good());
+  EXPECT_EQ(cuda::compiler_counts().compiled, before.compiled + 1) << "compiled anew";
   std::printf("a later shape takes %.3f ms from the cache\n", best_ms);
 }
 

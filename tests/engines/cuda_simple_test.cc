@@ -187,7 +187,7 @@ TEST_F(CudaSimpleGpu, Copies) { check_random(24, moved); }
 
 TEST_F(CudaSimpleGpu, RandomNumbersAreTheGeneratorsBits) {
   for (auto d : {RngDistribution_t::BERNOULLI, RngDistribution_t::UNIFORM, RngDistribution_t::NORMAL})
-    for (D type : {D::FLOAT, D::HALF, D::FP8_E4M3, D::DOUBLE, D::BOOLEAN})
+    for (D type : {D::FLOAT, D::HALF, D::FP8_E4M3, D::DOUBLE, D::BOOLEAN, D::INT4, D::FP8_E8M0})
       for (const Dims& dim : {Dims{1}, Dims{7, 3, 5}, Dims{3, 1000}})
         for (bool seed_in_memory : {false, true}) {
           check(rng(d, type, dim, row_major_strides(dim), seed_in_memory), {.fill = Fill::Integers});

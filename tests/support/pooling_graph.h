@@ -44,7 +44,7 @@ inline ir::Graph random_pooling(Random& random) {
   using P = PointwiseMode_t;
   using D = DataType_t;
   const Window w = random_window(random);
-  const D type = random.of({D::FLOAT, D::HALF, D::BFLOAT16, D::DOUBLE});
+  const D type = random.of({D::FLOAT, D::HALF, D::BFLOAT16, D::DOUBLE, D::INT8, D::FP4_E2M1});
   IrBuilder b;
   auto x = b.input(w.x, type, random.input_strides(w.x));
   Dims channel(w.x.size(), 1);

@@ -63,6 +63,10 @@ std::vector<uint8_t> from_hex(const std::string& text) {
   return bytes;
 }
 
+std::string hash_of(const CompiledKernel& kernel) {
+  return fmt::format("{:016x}", hash_bytes(kernel.image.data(), kernel.image.size()));
+}
+
 std::string key_of(const std::string& text, const std::string& code) {
   static const uint64_t headers = [] {
     uint64_t h = 0;
@@ -83,10 +87,11 @@ std::shared_ptr<KernelStore> KernelStore::from_text(const std::string& text) {
   auto store = std::make_shared<KernelStore>();
   const auto j = nlohmann::json::parse(text, nullptr, false);
   if (!j.is_object()) return store;
-  for (const auto& [key, image] : j.items()) {
+  for (const auto& [key, entry] : j.items()) {
+    if (!entry.is_object() || !entry.contains("image") || !entry["image"].is_string()) continue;
     auto kernel = std::make_shared<CompiledKernel>();
-    if (image.is_string()) kernel->image = from_hex(image);
-    if (!kernel->image.empty()) store->kernels_[key] = std::move(kernel);
+    kernel->image = from_hex(entry["image"]);
+    if (entry.value("hash", "") == hash_of(*kernel)) store->kernels_[key] = std::move(kernel);
   }
   return store;
 }
@@ -94,7 +99,7 @@ std::shared_ptr<KernelStore> KernelStore::from_text(const std::string& text) {
 std::string KernelStore::to_text() const {
   const std::lock_guard lock(mutex_);
   auto j = nlohmann::json::object();
-  for (const auto& [key, kernel] : kernels_) j[key] = to_hex(kernel->image);
+  for (const auto& [key, kernel] : kernels_) j[key] = {{"image", to_hex(kernel->image)}, {"hash", hash_of(*kernel)}};
   return j.dump();
 }
 

@@ -35,8 +35,9 @@ Result<std::shared_ptr<const LoadedKernel>> load_kernel(std::shared_ptr<const Co
 // in a program that reads the cache's text, need no compiler.
 class KernelStore : public EngineCache {
  public:
-  static std::shared_ptr<KernelStore> of(KernelCache*);               // null for null
-  static std::shared_ptr<KernelStore> from_text(const std::string&);  // empty for what is no such text
+  static std::shared_ptr<KernelStore> of(KernelCache*);  // null for null
+  // Without the entries that are damaged; empty for what is no such text.
+  static std::shared_ptr<KernelStore> from_text(const std::string&);
   std::string to_text() const override;
 
   std::shared_ptr<const CompiledKernel> find(const std::string& key) const;

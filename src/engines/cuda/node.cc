@@ -38,12 +38,12 @@ std::string key(Arguments& args, const char* name, const FusedGraph& fused, cons
 Result<std::vector<Launch>> rng_launches(const FusedGraph& fused, const Region& region) {
   const ir::Node& node = fused.graph.nodes[size_t(region.heavy)];
   const ir::Tensor& y = fused.graph.tensor(node.out[0]);
-  TW_RETURN_IF_BAD(check_type(y.storage_type()));
+  if (!any_element(y.storage_type())) return check_type(y.storage_type());
   const fuse::Place& place = fused.place[size_t(node.out[0])];
   const ops::RngNumbers numbers = ops::rng_numbers(node, Philox());
 
   Arguments args;
-  args.pointer(element_type(y.storage_type()), "y", fused, place.root);
+  args.pointer(memory_type(y.storage_type()), "y", fused, place.root);
   const std::string seed = key(args, "seed", fused, node, 0), offset = key(args, "offset", fused, node, 1);
   args.bits("threshold", numbers.threshold);
   args.integer("count", volume(y.dim), true);
@@ -59,23 +59,23 @@ Result<std::vector<Launch>> rng_launches(const FusedGraph& fused, const Region& 
   Launch launch;
   launch.name = region.name;
   launch.block = kThreads;
-  launch.text =
-      page_title(region.name, {}, fused.graph) +
-      fmt::format(
-          "//   {}: word k of block n of Philox({{seed}}, {{offset}}) makes element 4 n + k of \"{}\"\n"
-          "#include \"tilewright/random.cuh\"\nnamespace tw {{\ntypedef {} F;      // values\ntypedef i64 Index;  // "
-          "of "
-          "elements\n\nstruct Args {{\n{}}};\n\n"
-          "extern \"C\" __global__ void __launch_bounds__({}) tw_kernel(const __grid_constant__ Args a) {{\n"
-          "  const Index n = blockIdx.x * Index({}) + threadIdx.x;\n  if (4 * n >= a.count) return;\n"
-          "  const Philox philox = {{{}, {}}};\n  const Philox::Block b = philox.block(u64(n));\n"
-          "#pragma unroll\n  for (int k = 0; k < 4; ++k) {{\n    const Index at = 4 * n + k;\n"
-          "    if (at >= a.count) break;\n    const u32 word = b.word[k];\n{}    a.y[{}] = {}::set({});\n  }}\n}}\n"
-          "}}  // namespace tw\n",
-          to_string(numbers.distribution), printable(y.name),
-          numbers.distribution == RngDistribution_t::NORMAL ? "double" : "float", args.declaration(), kThreads,
-          kThreads, seed, offset, decompose("i", "at", "extent", y.dim.size(), "    "), where,
-          element_type(y.storage_type()), value);
+  launch.text = page_title(region.name, {}, fused.graph) +
+                fmt::format(
+                    "//   {}: word k of block n of Philox({{seed}}, {{offset}}) makes element 4 n + k of \"{}\"\n"
+                    "#include \"tilewright/narrow.cuh\"\n#include \"tilewright/random.cuh\"\nnamespace tw {{\ntypedef "
+                    "{} F;      // values\ntypedef i64 Index;  // "
+                    "of "
+                    "elements\n\nstruct Args {{\n{}}};\n\n"
+                    "extern \"C\" __global__ void __launch_bounds__({}) tw_kernel(const __grid_constant__ Args a) {{\n"
+                    "  const Index n = blockIdx.x * Index({}) + threadIdx.x;\n  if (4 * n >= a.count) return;\n"
+                    "  const Philox philox = {{{}, {}}};\n  const Philox::Block b = philox.block(u64(n));\n"
+                    "#pragma unroll\n  for (int k = 0; k < 4; ++k) {{\n    const Index at = 4 * n + k;\n"
+                    "    if (at >= a.count) break;\n    const u32 word = b.word[k];\n{}    {}\n  }}\n}}\n"
+                    "}}  // namespace tw\n",
+                    to_string(numbers.distribution), printable(y.name),
+                    numbers.distribution == RngDistribution_t::NORMAL ? "double" : "float", args.declaration(),
+                    kThreads, kThreads, seed, offset, decompose("i", "at", "extent", y.dim.size(), "    "),
+                    store_text(y.storage_type(), "y", where, value));
   args.finish(launch);
   const int64_t blocks = (volume(y.dim) + 3) / 4;
   launch.grid = std::max<int64_t>(1, (blocks + kThreads - 1) / kThreads);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "engines/cuda/element.h"
 #include "engines/cuda/emit.h"
 #include "engines/cuda/side.h"
 #include "layout/view.h"
@@ -56,8 +57,10 @@ class PoolingKernel {
   }
 
   Result<std::vector<Launch>> launches() {
-    for (int p = 0; p < 3; ++p) TW_RETURN_IF_BAD(check_types(program(p)));
-    if (index_ != ir::kNone) TW_RETURN_IF_BAD(check_type(fused_.graph.tensor(index_).storage_type()));
+    for (int p = 0; p < 3; ++p)
+      for (const fuse::Access& a : program(p).access)
+        if (a.tensor != ir::kNone && !any_element(a.type)) return check_type(a.type);
+    if (index_ != ir::kNone && !any_element(index_type())) return check_type(index_type());
     TW_RETURN_IF_BAD(check_sides(region_));
     std::vector<Launch> list = {main_launch()};
     for (size_t s = 0; s < region_.side.size(); ++s) {
@@ -73,6 +76,7 @@ class PoolingKernel {
   const PwProgram& program(int p) const { return p < 2 ? region_.operand[size_t(p)] : region_.program; }
   static const char* prefix(int p) { return p == 0 ? "x" : p == 1 ? "w" : ""; }
   std::string pointer(int p, int access) const { return fmt::format("{}p{}", prefix(p), access); }
+  DataType_t index_type() const { return fused_.graph.tensor(index_).storage_type(); }
   size_t spatial() const { return pool_.rank(); }
 
   std::vector<size_t> kept_dims(size_t side) const {
@@ -123,13 +127,11 @@ class PoolingKernel {
   }
   PointText point(int p) const {
     PointText t;
-    const auto type = [this, p](const Instr& i) { return element_type(program(p).access[size_t(i.access)].type); };
-    t.load = [this, p, type](const Instr& i) {
-      return fmt::format("F({}::get(a.{}[{}]))", type(i), pointer(p, i.access), place(p, i.access));
-    };
+    const auto type = [this, p](const Instr& i) { return program(p).access[size_t(i.access)].type; };
+    t.load = [this, p, type](const Instr& i) { return load_text(type(i), pointer(p, i.access), place(p, i.access)); };
     t.index = [this, p](const Instr& i) { return fmt::format("F({})", place(p, i.access)); };
     t.store = [this, p, type](const Instr& i, const std::string& value) {
-      return fmt::format("a.{}[{}] = {}::set({});", pointer(p, i.access), place(p, i.access), type(i), value);
+      return store_text(type(i), pointer(p, i.access), place(p, i.access), value);
     };
     t.in = [](const Instr&) { return std::string("in"); };
     return t;
@@ -210,8 +212,8 @@ class PoolingKernel {
     if (pool_.max()) {
       std::string text = find_largest(0, "o", "  ") + "  const F in = best;\n";
       if (index_ != ir::kNone)
-        text += fmt::format("  a.index[{}] = {}::set(F(best_at < 0 ? Index(0) : best_at));\n", index_place("o"),
-                            element_type(fused_.graph.tensor(index_).storage_type()));
+        text += fmt::format("  {}\n",
+                            store_text(index_type(), "index", index_place("o"), "F(best_at < 0 ? Index(0) : best_at)"));
       return text;
     }
     return "  F sum = F(0);\n" + window_loops("o", fmt::format("sum += operand0(a, {});\n", at("q")), "  ") +
@@ -237,8 +239,8 @@ class PoolingKernel {
     } else {
       text += fmt::format("{}const Index mine = {};\n", indent, flat);
       if (index_ != ir::kNone)
-        text += fmt::format("{}if (F({}::get(a.index[{}])) == F(mine)) sum += {};\n", indent,
-                            element_type(fused_.graph.tensor(index_).storage_type()), index_place("o"), gradient);
+        text += fmt::format("{}if ({} == F(mine)) sum += {};\n", indent,
+                            load_text(index_type(), "index", index_place("o")), gradient);
       else text += find_largest(1, "o", indent) + fmt::format("{}if (best_at == mine) sum += {};\n", indent, gradient);
     }
     return text + close + "  const F in = sum;\n";
@@ -280,7 +282,7 @@ class PoolingKernel {
     std::string text =
         page_title(region_.name, {&region_.operand[0], &region_.operand[1], &region_.program}, fused_.graph);
     text += fmt::format(
-        "#include \"tilewright/prelude.cuh\"\n#include \"tilewright/pooling.cuh\"\nnamespace tw {{\n"
+        "#include \"tilewright/narrow.cuh\"\n#include \"tilewright/pooling.cuh\"\nnamespace tw {{\n"
         "typedef {} F;      // values\ntypedef {} Index;  // of elements\n\nstruct Args {{\n{}}};\n\n",
         double_ ? "double" : "float", wide_ ? "i64" : "int", args.declaration());
     for (const Emitter& e : emit_) text += e.functions();
@@ -306,7 +308,7 @@ class PoolingKernel {
       const PwProgram& code = program(p);
       for (size_t k = 0; k < code.access.size(); ++k) {
         const fuse::Access& a = code.access[k];
-        if (a.tensor != ir::kNone) args.pointer(element_type(a.type), pointer(p, int(k)), fused_, a.tensor);
+        if (a.tensor != ir::kNone) args.pointer(memory_type(a.type), pointer(p, int(k)), fused_, a.tensor);
       }
       for (int k : emit_[p].scalars())
         args.scalar(emit_[p].scalar(k), fused_.graph, code.code[size_t(k)].tensor, emit_[p].wide());
@@ -332,7 +334,7 @@ class PoolingKernel {
     if (index_ == ir::kNone) return;
     const ir::Tensor& index = fused_.graph.tensor(index_);
     const fuse::Place& place = fused_.place[size_t(index_)];
-    args.pointer(element_type(index.storage_type()), "index", fused_, place.root);
+    args.pointer(memory_type(index_type()), "index", fused_, place.root);
     args.integer("index_at", place.offset, wide_);
     args.integers("index_stride", index.stride, wide_);
   }
