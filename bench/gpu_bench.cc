@@ -27,6 +27,7 @@ constexpr const char* kHelp =
   --json FILE      also write the results, a row each, with the machine's description
   --merge          rows of that file that are not measured now stay in it
   --quick          the first six plans of each engine only
+  --plans          also every plan's time, below its row
   --check-only     run every plan once and check its results; time nothing
   --peer FILE      figures of another program for these rows, as a column: {"name": ..., "rows": [{"row": ..., "ms": ...}]}
                    (bench/torch_peer.py writes one, and the program in bench/frontend_peer); may be repeated
@@ -46,7 +47,7 @@ time, "/cuDNN" the time of cuDNN's best plan over this engine's.
 struct Options {
   std::string filter = ".", json, device = "cuda:0";
   std::vector<std::string> peers;
-  bool list = false, merge = false;
+  bool list = false, merge = false, plans = false;
   ContestOptions contest;
 };
 
@@ -65,6 +66,7 @@ bool parse(int argc, char** argv, Options& o) {
     else if (a == "--device" && more) o.device = argv[++i];
     else if (a == "--list") o.list = true;
     else if (a == "--merge") o.merge = true;
+    else if (a == "--plans") o.plans = true;
     else if (a == "--quick") o.contest.quick = true;
     else if (a == "--check-only") o.contest.check_only = true;
     else {
@@ -179,8 +181,11 @@ GpuHeader header_of(const Gpu& gpu, const Roofline& roofline, int argc, char** a
   return h;
 }
 
-std::vector<GpuOutcome> measure(const Gpu& gpu, const GpuRow& row, const ContestOptions& options) {
-  const auto contest = hold_contest(gpu, row, options);
+std::vector<GpuOutcome> measure(const Gpu& gpu, const GpuRow& row, const Options& options) {
+  const auto contest = hold_contest(gpu, row, options.contest);
+  if (contest && options.plans)
+    for (const GpuPlan& p : contest->plans)
+      fmt::print("  {:<60} {}\n", p.name, p.problem.empty() ? fmt::format("{:.2f} us", p.ms * 1e3) : p.problem);
   if (contest) return outcomes_of(row, *contest);
   GpuOutcome o;
   o.row = row.name, o.error = contest.status().err_msg;
@@ -262,7 +267,7 @@ int run(int argc, char** argv) {
   fmt::print("{}\n", table_title(peers));
   for (GpuOutcome& o : host) tell(std::move(o));
   for (const GpuRow& row : rows) {
-    for (GpuOutcome& o : measure(**gpu, row, options.contest)) tell(std::move(o));
+    for (GpuOutcome& o : measure(**gpu, row, options)) tell(std::move(o));
     // After each row, so that a run that is cut short leaves what it has.
     if (!options.json.empty())
       if (const Status s = write_json(options, header, outcomes, peers); s.is_bad()) return fail(s.err_msg);

@@ -56,6 +56,8 @@ Result<Peer> Peer::read(const std::string& path) {
 
 bool GpuOutcome::ok() const {
   if (!error.empty()) return false;
+  if (ratio_to_cudnn_best > 0 && ratio_to_cudnn_best < wanted_of_cudnn) return false;
+  if (copy_ms > 0 && best_ms > 0 && copy_ms / best_ms < wanted_of_copy) return false;
   for (const Versus& v : peers)
     if (target > 0 && v.ratio > 0)
       return v.ratio >= target && (v.row.plan0_ms <= 0 || plan0_ms * target <= v.row.plan0_ms) &&
@@ -75,6 +77,7 @@ std::vector<GpuOutcome> outcomes_of(const GpuRow& row, const GpuContest& contest
     GpuOutcome& o = by_engine[p.engine];
     o.row = row.name, o.engine = p.engine;
     o.flops = row.flops, o.bytes = contest.bytes, o.copy_ms = contest.copy_ms;
+    if (p.engine == "cuda") o.wanted_of_cudnn = row.wanted_of_cudnn, o.wanted_of_copy = row.wanted_of_copy;
     ++o.plans, o.build_ms += p.build_ms;
     if (!p.problem.empty()) {
       if (!p.wrong) ++o.failed;
@@ -143,6 +146,8 @@ ordered_json to_json(const GpuHeader& h, const std::vector<GpuOutcome>& outcomes
                       {"worst_error", o.worst_error},
                       {"error", o.error},
                       {"target", o.target},
+                      {"wanted_of_cudnn", o.wanted_of_cudnn},
+                      {"wanted_of_copy", o.wanted_of_copy},
                       {"ok", o.ok()}};
     if (!o.note.empty()) r["note"] = o.note;
     for (const GpuOutcome::Versus& v : o.peers) {
@@ -180,7 +185,7 @@ std::string table_line(const GpuOutcome& o, const std::vector<Peer>& peers, bool
   line += "  ";
   if (!o.error.empty()) return line + (o.wrong > 0 ? "WRONG: " : "ERROR: ") + o.error;
   if (o.plan.empty()) return line + o.note;
-  line += check_only ? "right" : o.target == 0 ? "info" : o.ok() ? "ok" : "SHORT";
+  line += check_only ? "right" : !o.has_target() ? "info" : o.ok() ? "ok" : "SHORT";
   if (!check_only) line += ", " + o.plan + (o.plan == o.plan0 ? "" : fmt::format(" (first {})", o.plan0));
   line += fmt::format(", {} plans in {:.1f} s", o.plans, o.build_ms / 1e3);
   if (o.failed > 0) line += fmt::format(", {} did not run", o.failed);

@@ -33,6 +33,7 @@ struct GpuOutcome {
   double flops = 0, bytes = 0;     // the rate is that of flops, where there are any
   double ratio_to_cudnn_best = 0;  // cuDNN's best time over this engine's; 0: cuDNN does not run the row
   double target = 0;               // of the time of the peer that it is held to over ours; 0: none
+  double wanted_of_cudnn = 0, wanted_of_copy = 0;  // what the row aims at, of engine "cuda"; 0: nothing
   int plans = 0, wrong = 0, excused = 0, failed = 0;
   double worst_error = 0;
   std::string timed;  // how: "graph of 40"
@@ -43,6 +44,7 @@ struct GpuOutcome {
   };
   std::vector<Versus> peers;
   bool ok() const;
+  bool has_target() const { return target > 0 || wanted_of_cudnn > 0 || wanted_of_copy > 0; }
   double rate() const;            // per second
   const char* rate_unit() const;  // "FLOP/s" or "B/s"
 };

@@ -317,6 +317,26 @@ GpuRow attention_row(const std::string& family, const Attention& s, bool backwar
   return row;
 }
 
+struct Matrix {
+  int64_t rows, columns;
+};
+
+// A row whose every part, `rows` by `columns` from a corner on, is computed from the same part of its inputs.
+GpuRow by_parts(const std::string& name, const Matrix& whole, const Matrix& part,
+                const std::function<Sample(const Matrix& part, int64_t row, int64_t column)>& make) {
+  GpuRow row;
+  row.name = name;
+  row.make = [=] { return make(whole, 0, 0).graph; };
+  row.samples = [=](uint64_t seed) {
+    const Matrix fits = {std::min(part.rows, whole.rows), std::min(part.columns, whole.columns)};
+    std::vector<Sample> list;
+    const auto rows = places(seed, whole.rows, fits.rows, 4), columns = places(seed, whole.columns, fits.columns, 4);
+    for (size_t i = 0; i < rows.size(); ++i) list.push_back(make(fits, rows[i], columns[i]));
+    return list;
+  };
+  return row;
+}
+
 // --- norms -------------------------------------------------------------------------------------------------------
 
 enum class Norm { Layer, Rms };
@@ -447,26 +467,61 @@ GpuRow batchnorm_row(const Conv& s) {
   return row;
 }
 
-// --- what memory bounds ------------------------------------------------------------------------------------------
+GraphPtr instancenorm(const Conv& s, const Conv& whole) {
+  auto g = new_graph(kBfloat16);
+  const Ints parameter = {1, s.c, 1, 1}, statistic = {s.n, s.c, 1, 1};
+  const T x = ConvTensors{s, whole}.x(*g);
+  const T scale = input(*g, "scale", parameter, channels_last({1, whole.c, 1, 1}), kFloat);
+  const T bias = input(*g, "bias", parameter, channels_last({1, whole.c, 1, 1}), kFloat);
+  T epsilon = g->tensor(1e-5f);
+  auto [y, mean, inv] = g->instancenorm(
+      x, scale, bias, Instancenorm_attributes().set_forward_phase(NormFwdPhase_t::TRAINING).set_epsilon(epsilon));
+  output(y, "Y", s.x(s.n, s.c), channels_last(whole.x(whole.n, whole.c)));
+  const Ints stride = channels_last({whole.n, whole.c, 1, 1});
+  output(mean, "mean", statistic, stride, kFloat), output(inv, "inv", statistic, stride, kFloat);
+  return g;
+}
 
-struct Matrix {
-  int64_t rows, columns;
-};
-
-// A row whose every part, `rows` by `columns` from a corner on, is computed from the same part of its inputs.
-GpuRow by_parts(const std::string& name, const Matrix& whole, const Matrix& part,
-                const std::function<Sample(const Matrix& part, int64_t row, int64_t column)>& make) {
+GpuRow instancenorm_row(const Conv& s) {
   GpuRow row;
-  row.name = name;
-  row.make = [=] { return make(whole, 0, 0).graph; };
+  row.name = fmt::format("instancenorm/{}x{}x{}", s.n, s.c, s.hw);
+  row.make = [=] { return instancenorm(s, s); };
   row.samples = [=](uint64_t seed) {
-    const Matrix fits = {std::min(part.rows, whole.rows), std::min(part.columns, whole.columns)};
+    Conv part = s;
+    part.n = 1, part.c = std::min<int64_t>(s.c, 4);
     std::vector<Sample> list;
-    const auto rows = places(seed, whole.rows, fits.rows, 4), columns = places(seed, whole.columns, fits.columns, 4);
-    for (size_t i = 0; i < rows.size(); ++i) list.push_back(make(fits, rows[i], columns[i]));
+    const auto images = places(seed, s.n, 1, 3);
+    for (size_t i = 0; i < images.size(); ++i) {
+      const int64_t c = places(seed, s.c, part.c, 3)[i], x = images[i] * s.c * s.pixels(s.hw) + c;
+      Sample sample{instancenorm(part, s), {{"X", x}, {"Y", x}, {"scale", c}, {"bias", c}}};
+      for (const char* name : {"mean", "inv"}) sample.offsets[name] = images[i] * s.c + c;
+      list.push_back(std::move(sample));
+    }
     return list;
   };
   return row;
+}
+
+// Sums and sums of squares by channel.
+GpuRow genstats_row(const Conv& s) {
+  return by_parts(fmt::format("genstats/{}x{}x{}", s.n, s.c, s.hw), {s.n, s.c}, {s.n, 2},
+                  [=](const Matrix& part, int64_t, int64_t c) {
+                    auto g = new_graph(kBfloat16);
+                    const Ints dim = {1, part.columns, 1, 1}, stride = channels_last({1, s.c, 1, 1});
+                    const T x = input(*g, "X", s.x(s.n, part.columns), channels_last(s.x(s.n, s.c)));
+                    auto [sum, squares] = g->genstats(x, Genstats_attributes());
+                    output(sum, "sum", dim, stride, kFloat), output(squares, "squares", dim, stride, kFloat);
+                    return Sample{g, {{"X", c}, {"sum", c}, {"squares", c}}};
+                  });
+}
+
+// --- what memory bounds ------------------------------------------------------------------------------------------
+
+template <class G>
+T written_softmax(G& g, const T& x) {
+  const T shifted = g.pointwise(x, g.reduction(x, mode(ReductionMode_t::MAX)), mode(PointwiseMode_t::SUB));
+  const T e = g.pointwise(shifted, mode(PointwiseMode_t::EXP));
+  return g.pointwise(e, g.reduction(e, mode(ReductionMode_t::ADD)), mode(PointwiseMode_t::DIV));
 }
 
 // NVIDIA's front end has it inside attention only: there it is spelled out.
@@ -475,19 +530,18 @@ T softmax(G& g, const T& x) {
   if constexpr (requires { g.softmax(x, Attributes().set_axis(2)); }) {
     return g.softmax(x, Attributes().set_axis(2));
   } else {
-    const T shifted = g.pointwise(x, g.reduction(x, mode(ReductionMode_t::MAX)), mode(PointwiseMode_t::SUB));
-    const T e = g.pointwise(shifted, mode(PointwiseMode_t::EXP));
-    return g.pointwise(e, g.reduction(e, mode(ReductionMode_t::ADD)), mode(PointwiseMode_t::DIV));
+    return written_softmax(g, x);
   }
 }
 
-GpuRow softmax_row(const Matrix& s) {
-  return by_parts(fmt::format("softmax/{}x{}", s.rows, s.columns), s, {4, s.columns},
+// As its decomposition has it, without its op: `written`.
+GpuRow softmax_row(const Matrix& s, bool written) {
+  return by_parts(fmt::format("softmax{}/{}x{}", written ? "_written" : "", s.rows, s.columns), s, {4, s.columns},
                   [=](const Matrix& part, int64_t row, int64_t) {
                     auto g = new_graph(kBfloat16);
                     const Ints dim = {1, part.rows, s.columns}, stride = row_major({1, s.rows, s.columns});
-                    const T y = softmax(*g, input(*g, "X", dim, stride));
-                    output(y, "Y", dim, stride);
+                    const T x = input(*g, "X", dim, stride);
+                    output(written ? written_softmax(*g, x) : softmax(*g, x), "Y", dim, stride);
                     return Sample{g, {{"X", row * s.columns}, {"Y", row * s.columns}}};
                   });
 }
@@ -636,15 +690,26 @@ std::vector<GpuRow> attention_rows(const std::function<Attention(Attention)>& si
   return list;
 }
 
+GpuRow aiming(GpuRow row, double of_cudnn, double of_copy) {
+  row.wanted_of_cudnn = of_cudnn, row.wanted_of_copy = of_copy;
+  return row;
+}
+
 std::vector<GpuRow> norm_rows(const std::function<NormSize(NormSize)>& sized) {
   std::vector<GpuRow> list;
   for (const DataType_t scale : {kBfloat16, kFloat})
     for (const NormSize& s : {NormSize{32768, 4096, Norm::Layer}, {32768, 4096, Norm::Rms}, {8192, 16384, Norm::Rms}}) {
       NormSize size = sized(s);
       size.scale = scale;
-      list.push_back(norm_row(size, false));
+      const double of_cudnn = scale == kFloat ? (s.norm == Norm::Layer ? 4 : 3.5) : s.width > 4096 ? 1.05 : 1;
+      list.push_back(aiming(norm_row(size, false), of_cudnn, s.width > 4096 ? 0 : 0.97));
     }
-  for (const Norm norm : {Norm::Layer, Norm::Rms}) list.push_back(norm_row(sized({32768, 4096, norm}), true));
+  for (const Norm norm : {Norm::Layer, Norm::Rms})
+    list.push_back(aiming(norm_row(sized({32768, 4096, norm}), true), 1, 0));
+  list.push_back(aiming(norm_row(sized({1024, 12288, Norm::Layer}), true), 1.3, 0));
+  for (const int64_t rows : {131072, 8192})
+    for (const bool backward : {false, true})
+      list.push_back(aiming(norm_row(sized({rows, 128, Norm::Rms}), backward), 1.1, 0));
   return list;
 }
 
@@ -657,11 +722,15 @@ std::vector<GpuRow> gpu_rows(bool small) {
     for (GpuRow& row : rows) list.push_back(std::move(row));
   };
   append(conv_rows(sized)), append(matmul_rows(sized)), append(attention_rows(sized)), append(norm_rows(sized));
-  list.push_back(softmax_row(sized(Matrix{32768, 4096})));
-  list.push_back(batchnorm_row(sized(Conv{32, 256, 56, 256, 3})));
-  list.push_back(add_gelu_row(sized(Matrix{8192, 8192})));
-  list.push_back(transpose_row(sized(Matrix{8192, 8192})));
-  list.push_back(channels_last_row(sized(Conv{32, 256, 56, 256, 3})));
+  for (const bool written : {false, true})
+    list.push_back(aiming(softmax_row(sized(Matrix{32768, 4096}), written), 0, 0.96));
+  const Conv images = sized(Conv{32, 256, 56, 256, 3});
+  list.push_back(aiming(batchnorm_row(images), 1.2, 0));
+  list.push_back(aiming(instancenorm_row(images), 1.2, 0));
+  list.push_back(genstats_row(images));
+  list.push_back(aiming(add_gelu_row(sized(Matrix{8192, 8192})), 1.08, 0.97));
+  list.push_back(aiming(transpose_row(sized(Matrix{8192, 8192})), 0, 0.93));
+  list.push_back(aiming(channels_last_row(images), 0, 0.93));
   list.push_back(amax_row(sized(Matrix{32768, 16384})));
   return list;
 }

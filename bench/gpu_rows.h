@@ -26,6 +26,8 @@ struct GpuRow {
   std::vector<NumericalNote_t> barred = {};         // plans with such a note are another row's
   std::function<GraphPtr()> inputs_from = nullptr;  // what makes inputs that only another graph's results can be
   std::vector<Plant> planted = {};
+  // What our kernels aim at (docs/performance.md): how often as fast as cuDNN's best plan; a share of a copy's rate.
+  double wanted_of_cudnn = 0, wanted_of_copy = 0;
   bool tf32 = true;  // plans that round FLOAT operands to TF32 take part; the samples allow it
 };
 

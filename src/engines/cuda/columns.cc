@@ -92,7 +92,7 @@ ColumnSpace column_space(const Region& region) {
 // Into how many parts, each of its own blocks, the rows of a group are cut where they are folded.
 int64_t folding_slabs(const ColumnSpace& c, const KernelOptions& options) {
   const int64_t beside = c.group_count() * ((c.space.row_size() + 255) / 256);
-  return std::clamp<int64_t>(options.sms * int64_t(4) / beside, 1, (c.group_rows() + 63) / 64);
+  return std::clamp<int64_t>(options.sms * int64_t(2) / beside, 1, (c.group_rows() + 63) / 64);
 }
 
 class ColumnsKernel : SpaceText {
@@ -240,12 +240,13 @@ class ColumnsKernel : SpaceText {
                      element_loop(inside + more, in) + stores_behind(stores, in));
   }
 
+  // Kernels that fold nothing walk from the end to the start: what the launch before read last may still be in the L2.
   std::string body() const {
     std::string text = fmt::format(
-        "  const int lane = threadIdx.x % {0};\n  Index rest = blockIdx.x;\n"
+        "  const int lane = threadIdx.x % {0};\n  Index rest = {1};\n"
         "  const Index chunk = rest % a.chunks;\n  rest /= a.chunks;\n"
         "  const Index slab = rest % a.slabs, group = rest / a.slabs;\n  const Index c = chunk * {0} + lane;\n",
-        lanes_);
+        lanes_, region_.side.empty() ? "gridDim.x - 1 - blockIdx.x" : "blockIdx.x");
     const size_t sides = region_.side.size();
     for (size_t s = 0; s < sides; ++s)
       text +=

@@ -147,7 +147,9 @@ class CudaProposal : public Proposal {
     c.config = program.config.text();
     c.workspace_bytes = program.fused.workspace_bytes;
     c.kernel_count = int(program.launches.size());
-    c.estimated_ms = estimate_ms(program, target_) * (1 + 0.01 * program.config.shape);  // the likely best first
+    // Shapes are listed with the likely best first, whatever their numbers of threads.
+    const int shape = program.config.shape;
+    c.estimated_ms = estimate_ms(shape > 0 ? *programs_[0] : program, target_) * (1 + 0.01 * shape);
     c.everything = true;
     c.notes.push_back(fmt::format("{} kernel{}", c.kernel_count, c.kernel_count == 1 ? "" : "s"));
     c.behavior_notes.push_back(BehaviorNote_t::RUNTIME_COMPILATION);

@@ -100,7 +100,8 @@ class TileKernel : SpaceText {
       : SpaceText(fused, region, space), other_(other) {
     for (const Instr& i : p_.code)
       if (i.op == PwOp::Load || i.op == PwOp::Store) largest_ = std::max(largest_, bytes_of(i.access));
-    other_size_ = crossed_bytes() > 4 ? 64 : 128;
+    const int64_t extent = space_.outer[other_];
+    other_size_ = crossed_bytes() > 4 || (extent % 128 != 0 && extent % 64 == 0) ? 64 : 128;
     width_ = 16 / largest_;
     while (width_ > 1 && !wide_enough(width_)) width_ /= 2;
   }

@@ -29,8 +29,8 @@ DEV F joined(const F* fold, const Args& a, Index at, F (*shared)[8]) {
 
 constexpr const char* kMoments = R"(
 DEV F rows_of(const Args& a, Index part) {
-  const Index whole = a.rows / (a.parts * a.step), rest = a.rows - whole * a.parts * a.step - part * a.step;
-  return F(whole * a.step + (rest < 0 ? 0 : rest < a.step ? rest : a.step));
+  const Index rest = a.rest - part * a.step;
+  return F(a.whole + (rest < 0 ? 0 : rest < a.step ? rest : a.step));
 }
 DEV F total(F x, F (*shared)[8]) {
   const int lane = threadIdx.x / 8, column = threadIdx.x % 8;
@@ -74,7 +74,12 @@ Launch partials_launch(const fuse::FusedGraph& fused, const fuse::Region& region
   }
   args.integer("count", partials.count, true);
   args.integer("parts", partials.parts, true);
-  if (partials.moments) args.integer("rows", partials.rows, true), args.integer("step", partials.step, true);
+  if (partials.moments) {
+    const int64_t whole = partials.rows / (partials.parts * partials.step);  // times that all parts have `step` rows
+    args.integer("rows", partials.rows, true), args.integer("step", partials.step, true);
+    args.integer("whole", whole * partials.step, true);
+    args.integer("rest", partials.rows - whole * partials.parts * partials.step, true);
+  }
   args.integers("extent", extents, true);
   for (size_t s = 0; s < sides; ++s) {
     args.integer(fmt::format("y{}_at", s), region.side[s].out.offset, true);

@@ -26,6 +26,7 @@ using fuse::SideReduction;
 // reads the row again), rows of a block. A block has several rows only where a row has no more than 32 threads.
 struct RowShape {
   int lanes, kept, rows;
+  bool early = false;  // parameters of the columns are asked for before the row's reductions, not where they are used
   int threads() const { return lanes * rows; }
 };
 
@@ -48,12 +49,13 @@ std::vector<RowShape> row_shapes(int64_t vectors, bool may_keep, int depth, int 
     if (vectors > 256 && vectors <= 512) {
       if (depth > 1 || columns) add({128, 4, 1}), add({256, 2, 1});
       else add({256, 2, 1}), add({128, 4, 1});
+      if (!columns) add({256, 2, 1, true}), add({128, 4, 1, true});
       add({64, 8, 1});
     }
-    if (vectors > 512 && vectors <= 1024) add({256, 4, 1}), add({128, 8, 1});
-    if (vectors > 1024) add({512, 3, 1}), add({256, 8, 1}), add({256, 6, 1}), add({512, 4, 1});
+    if (vectors > 512 && vectors <= 1024) add({256, 4, 1}), add({128, 8, 1}), add({256, 4, 1, true});
+    if (vectors > 1024) add({512, 3, 1}), add({512, 4, 1}), add({256, 8, 1}), add({512, 4, 1, true}), add({256, 6, 1});
     if (vectors > 512) add({512, 2, 1}), add({512, 8, 1}), add({1024, 4, 1}), add({1024, 8, 1});
-    if (list.size() > 3) list.resize(3);
+    if (list.size() > 4) list.resize(4);
     if (!list.empty()) return list;
   }
   int threads = 32;
@@ -119,8 +121,11 @@ class RowsKernel : SpaceText {
     for (const Instr& i : p_.code)
       if (i.op == PwOp::Load && in_vector(i.access) && shape_.kept > 0)
         (streams(i.access) ? kept_ : parameters_).insert(i.access);
-    if (!columns_) parameters_.clear();
+    if (!columns_ && !shape_.early) parameters_.clear();
     prefetched_ = columns_ && p_.depth() > 0 && can_prefetch();
+    for (size_t k = 0; columns_ && k < p_.code.size(); ++k)
+      if (const Instr& i = p_.code[k]; i.op == PwOp::Load && !varies_inside(i.access) && streams(i.access))
+        asked_.insert(int(k));
     find_divisors();
   }
 
@@ -297,6 +302,7 @@ class RowsKernel : SpaceText {
       if (side_kind_[s] == SideKind::Chunks) text += "  " + side_variable(s);
     known_.assign(p_.code.size(), false), at_hand_.assign(p_.code.size(), false);
     text += row_values(0);
+    if (!asked_.empty()) text += fmt::format("    ask({});\n", next_row());
     for (int depth = 1; depth <= p_.depth(); ++depth) text += reduction_pass(depth) + row_values(depth);
     text += last_pass();
     for (size_t s = 0; s < region_.side.size(); ++s)
@@ -329,7 +335,29 @@ class RowsKernel : SpaceText {
           shape_.kept, lane(), shape_.lanes, loads);
     }
     if (prefetched_) text += prefetch();
+    if (!asked_.empty()) text += ask();
     return text;
+  }
+
+  // Values of the next row that are the same along it are loaded while one is computed.
+  std::string ask() const {
+    std::string text, loads;
+    std::set<int> accesses;
+    for (int k : asked_) {
+      const int access = p_.code[size_t(k)].access;
+      accesses.insert(access);
+      text += fmt::format("  F n{} = F(0);\n", k);
+      loads += fmt::format("      n{} = F({}::get(a.{}[b{}]));\n", k, type_of(access), pointer(access), access);
+    }
+    text += fmt::format(
+        "  const auto ask = [&](Index first) {{\n    const Index row = first{};\n    if (row < a.rows) {{\n",
+        several_rows() ? fmt::format(" + threadIdx.x / {}", shape_.lanes) : "");
+    text += decompose("o", "row", "outer", space_.outer.size(), "      ") +
+            bases("      ", [&](int a) { return accesses.count(a) > 0; }) + loads + "    }\n  };\n";
+    return text + fmt::format("  ask(blockIdx.x * Index({}));\n", shape_.rows);
+  }
+  std::string next_row() const {
+    return fmt::format("{} + gridDim.x * Index({})", several_rows() ? "first" : "row", shape_.rows);
   }
 
   // The next row is on its way to shared memory while one is computed: each thread waits for what it asked for itself.
@@ -362,9 +390,7 @@ class RowsKernel : SpaceText {
         loads += fmt::format("      x{0}[v] = next{0}[stage][v * {1} + threadIdx.x];\n", a, shape_.threads());
       else loads += fmt::format("      x{}[v] = load<{}, {}>({});\n", a, type_of(a), width_, vector_address(a));
     }
-    if (prefetched_)
-      text += fmt::format("    fetch({0} + gridDim.x * Index({1}), stage ^ 1);\n    copies_there<1>();\n",
-                          several_rows() ? "first" : "row", shape_.rows);
+    if (prefetched_) text += fmt::format("    fetch({}, stage ^ 1);\n    copies_there<1>();\n", next_row());
     if (!kept_.empty()) text += vector_loop(loads, "    ");
     if (prefetched_) text += "    stage ^= 1;\n";
     return text;
@@ -385,8 +411,14 @@ class RowsKernel : SpaceText {
       now[k] =
           !known_[k] && i.op != PwOp::Reduce && i.op != PwOp::Store && i.depth <= depth && !instr_varies_inside(int(k));
     }
+    PointText point = point_of_row();
+    const auto load = point.load;
+    point.load = [&](const Instr& i) {
+      const int k = int(&i - p_.code.data());
+      return asked_.count(k) ? fmt::format("n{}", k) : load(i);
+    };
     std::string text = emit_.statements(
-        point_of_row(), [&](int k) { return now[size_t(k)]; }, [&](int k) { return bool(known_[size_t(k)]); }, "    ");
+        point, [&](int k) { return now[size_t(k)]; }, [&](int k) { return bool(known_[size_t(k)]); }, "    ");
     for (size_t k = 0; k < now.size(); ++k) known_[k] = known_[k] || now[k];
     for (int k : divisors_)
       if (known_[size_t(k)] && p_.code[size_t(k)].depth == depth)
@@ -555,14 +587,13 @@ class RowsKernel : SpaceText {
   std::string columns_of_row(size_t s) const {
     return fmt::format(
         "#pragma unroll\n  for (int v = 0; v < {1}; ++v) {{\n    const Index c = threadIdx.x + v * {3};\n"
-        "    if (c >= a.vectors) break;\n#pragma unroll\n    for (int k = 0; k < {2}; ++k)\n"
-        "      a.fold{0}[(blockIdx.x * a.vectors + c) * {2} + k] = w{0}[v][k];\n  }}\n",
+        "    if (c >= a.vectors) break;\n    put(a.fold{0} + (blockIdx.x * a.vectors + c) * {2}, w{0}[v]);\n  }}\n",
         s, shape_.kept, width_, shape_.lanes);
   }
   // Of a block's rows, first together.
   std::string columns_of_rows(size_t s, const std::string& r) const {
     return fmt::format(
-        "  {{\n    __shared__ F columns[{2}][{5} + {6}];\n    for (int v = 0; v < {1}; ++v) {{\n      "
+        "  {{\n    __shared__ F columns[{2}][{5} + {6}];\n#pragma unroll\n    for (int v = 0; v < {1}; ++v) {{\n      "
         "__syncthreads();\n"
         "#pragma unroll\n      for (int k = 0; k < {2}; ++k) columns[k][threadIdx.x] = w{0}[v][k];\n      "
         "__syncthreads();\n"
@@ -612,7 +643,7 @@ class RowsKernel : SpaceText {
   bool columns_ = false, chunked_ = false, prefetched_ = false;
   std::vector<SideKind> side_kind_;
   std::set<int> kept_, parameters_;  // accesses in registers: of the row; of all rows
-  std::set<int> divisors_;
+  std::set<int> divisors_, asked_;   // instructions
   // While the body is written: instructions whose values the row has; those that threads keep by element.
   std::vector<bool> known_, at_hand_;
   std::vector<int> roots_, fresh_;

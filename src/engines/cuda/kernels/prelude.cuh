@@ -193,6 +193,15 @@ DEV void store(T* p, const F (&value)[kCount]) {
   }
 }
 
+// Values as they are.
+template <int kCount, class F>
+DEV void put(F* p, const F (&value)[kCount]) {
+  vec<F, kCount> all;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) all.e[k] = value[k];
+  *reinterpret_cast<vec<F, kCount>*>(p) = all;
+}
+
 // Elements on their way to shared memory while the thread that asked goes on; asked in groups, which arrive in order.
 template <class V>
 DEV void copy_async(V* to, const void* from) {
@@ -288,10 +297,8 @@ struct Divisor<double> {
 };
 DEV float divided(float x, Divisor<float> y) { return x * y.reciprocal * y.scale; }
 DEV double divided(double x, Divisor<double> y) { return x / y.y; }
-template <class F>
-DEV F rsqrt(F x) {
-  return F(1) / sqrt(x);
-}
+DEV float rsqrt(float x) { return ::rsqrtf(x); }  // within 2^-22.9 of it
+DEV double rsqrt(double x) { return 1 / ::sqrt(x); }
 template <class F>
 DEV F sigmoid(F x) {
   const F e = exp(-abs(x));
@@ -347,7 +354,7 @@ struct Sum {
   template <class F> DEV F finish(F a, double) { return a; }
 };
 struct Average : Sum {
-  template <class F> DEV F finish(F a, double count) { return a / F(count); }
+  template <class F> DEV F finish(F a, double count) { return divided(a, Divisor<F>(F(count))); }
 };
 struct AbsoluteSum : Sum {
   template <class F> DEV F element(F x) { return abs(x); }
