@@ -348,6 +348,22 @@ TEST_F(CudaContractionGpu, SideReductionsOfEveryShape) {
       }
 }
 
+TEST_F(CudaContractionGpu, ElementsBelowAByteAndProducts) {
+  for (D type : {D::INT4, D::FP4_E2M1, D::BOOLEAN, D::FP8_E8M0})
+    for (D out : {D::FLOAT, D::INT4})
+      for (const int64_t n : {6, 90}) {
+        IrBuilder b;
+        auto x = b.input({2, 70, 40}, type), y = b.input({2, 40, n}, D::HALF);
+        b.graph.tensors[size_t(x)].bit_packed = type == D::BOOLEAN;
+        auto product = b.op("matmul", {x, y});
+        b.output(product, out);
+        auto capped =
+            b.pw(P::ADD, {b.pw(P::MUL, {b.pw(P::TANH_FWD, {product}), b.scalar(0.125f, 3)}), b.scalar(1.f, 3)});
+        b.output(b.reduce(R::MUL, capped, {2, 70, 1}));
+        check(b);
+      }
+}
+
 TEST_F(CudaContractionGpu, InfinitiesAndNaN) {
   for (D type : {D::HALF, D::FLOAT}) {
     IrBuilder b;

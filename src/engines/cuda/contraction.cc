@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engines/cuda/contraction_page.h"
+#include "engines/cuda/element.h"
 #include "engines/cuda/side.h"
 
 namespace tilewright::cuda {
@@ -41,9 +42,11 @@ int64_t part_bytes(const Part& p) {
 }
 
 Status check(const FusedGraph& fused, const Region& region) {
-  TW_RETURN_IF_BAD(check_types(region.program));
-  for (const fuse::PwProgram& p : region.operand) TW_RETURN_IF_BAD(check_types(p));
-  TW_RETURN_IF_BAD(check_sides(region));
+  for (const fuse::PwProgram* p : {&region.program, &region.operand[0], &region.operand[1]})
+    for (const fuse::Access& a : p->access)
+      if (a.tensor != ir::kNone && !any_element(a.type)) return check_type(a.type);
+  for (const fuse::SideReduction& s : region.side)
+    if (!any_element(s.out.type)) return check_type(s.out.type);
   const ir::Node& node = fused.graph.nodes[size_t(region.heavy)];
   for (size_t port = 2; port < node.in.size(); ++port)
     if (node.in[port] != ir::kNone) TW_RETURN_IF_BAD(check_type(fused.graph.tensor(node.in[port]).storage_type()));

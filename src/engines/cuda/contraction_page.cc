@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/numeric_types.h"
+#include "engines/cuda/element.h"
 #include "engines/cuda/side.h"
 
 namespace tilewright::cuda {
@@ -21,6 +22,7 @@ int element_bytes(DataType_t type) { return std::max(1, element_bits(type) / 8);
 
 // Whether `width` elements can be moved at once along `dim`, where the line has stride 1.
 bool fits(const fuse::FusedGraph& fused, const fuse::Access& access, const Line& line, size_t dim, int width) {
+  if (element_type(access.type).empty()) return width == 1;
   const int bytes = std::min(16, width * element_bytes(access.type));
   const bool ours = fused.place[size_t(access.tensor)].workspace >= 0;
   if ((ours ? 16 : fused.graph.tensor(access.tensor).alignment) % bytes != 0 || line.start % width != 0) return false;
@@ -213,7 +215,7 @@ void ContractionPage::declare_operand(Arguments& args, size_t k) const {
   for (size_t i = 0; i < o.program->access.size(); ++i) {
     const fuse::Access& access = o.program->access[i];
     const std::string name = fmt::format("{}{}", o.name, i);
-    if (access.tensor != ir::kNone) args.pointer("const " + element_type(access.type), name, fused_, access.tensor);
+    if (access.tensor != ir::kNone) args.pointer("const " + memory_type(access.type), name, fused_, access.tensor);
     declare(args, name, space_.operand[k][i]);
   }
   for (size_t i = 0; i < space_.window[k].size(); ++i) {
@@ -335,7 +337,9 @@ std::string ContractionPage::load_text(size_t k) const {
   };
   PointText point;
   point.load = [&](const Instr& i) {
-    return fmt::format("F({}::get({}))", element_type(p.access[size_t(i.access)].type), element(i.access));
+    const DataType_t type = p.access[size_t(i.access)].type;
+    if (in_vector(i.access)) return fmt::format("F({}::get({}))", element_type(type), element(i.access));
+    return cuda::load_text(type, fmt::format("{}{}", o.name, i.access), fmt::format("b{}", i.access));
   };
   point.index = [&](const Instr& i) {
     return fmt::format("F(b{} + v * {})", i.access,
@@ -357,7 +361,7 @@ void ContractionPage::declare_result(Arguments& args) const {
   const PwProgram& p = region_.program;
   for (size_t i = 0; i < p.access.size(); ++i) {
     const std::string name = fmt::format("R{}", i);
-    if (p.access[i].tensor != ir::kNone) args.pointer(element_type(p.access[i].type), name, fused_, p.access[i].tensor);
+    if (p.access[i].tensor != ir::kNone) args.pointer(memory_type(p.access[i].type), name, fused_, p.access[i].tensor);
     declare(args, name, space_.result[i]);
   }
   for (size_t s = 0; s < region_.side.size(); ++s) {
@@ -425,9 +429,8 @@ std::string ContractionPage::apply_text(bool points, int width) const {
     after += fmt::format("    *reinterpret_cast<vec<{0}, {1}>*>(a.R{2} + b{2}) = y{2};\n", type(i), width, i);
   PointText point;
   point.load = [&](const Instr& i) {
-    const std::string e =
-        in_vector(i.access) ? fmt::format("x{}.e[v]", i.access) : fmt::format("a.R{0}[b{0}]", i.access);
-    return fmt::format("F({}::get({}))", type(i.access), e);
+    if (in_vector(i.access)) return fmt::format("F({}::get(x{}.e[v]))", type(i.access), i.access);
+    return cuda::load_text(p.access[size_t(i.access)].type, fmt::format("R{}", i.access), fmt::format("b{}", i.access));
   };
   point.index = [&](const Instr& i) {
     return fmt::format("F(b{} + v * {})", i.access,
@@ -435,9 +438,9 @@ std::string ContractionPage::apply_text(bool points, int width) const {
   };
   point.in = [](const Instr&) { return "x[v]"; };
   point.store = [&](const Instr& i, const std::string& value) {
-    const std::string e =
-        in_vector(i.access) ? fmt::format("y{}.e[v]", i.access) : fmt::format("a.R{0}[b{0}]", i.access);
-    return fmt::format("{} = {}::set({});", e, type(i.access), value);
+    if (in_vector(i.access)) return fmt::format("y{}.e[v] = {}::set({});", i.access, type(i.access), value);
+    return store_text(p.access[size_t(i.access)].type, fmt::format("R{}", i.access), fmt::format("b{}", i.access),
+                      value);
   };
   body = result_emit_.statements(
       point, [](int) { return true; }, [](int) { return false; }, "      ");
@@ -517,7 +520,8 @@ std::string ContractionPage::page(const Arguments& args, const std::string& stru
   if (!operands || route_.parts == 1) programs.push_back(&region_.program), functions += result_emit_.functions();
   return page_title(region_.name, programs, fused_.graph) +
          fmt::format(
-             "#include \"tilewright/contraction.cuh\"\nnamespace tw {{\ntypedef {} F;      // values\n"
+             "#include \"tilewright/contraction.cuh\"\n#include \"tilewright/narrow.cuh\"\nnamespace tw {{\ntypedef {} "
+             "F;      // values\n"
              "typedef {} Index;  // of elements\n\nstruct Args {{\n{}}};\n\n{}\n{}"
              "extern \"C\" __global__ void __launch_bounds__({}) tw_kernel(const __grid_constant__ Args a) {{\n"
              "  {}(a, Index());\n}}\n}}  // namespace tw\n",

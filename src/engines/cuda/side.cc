@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engines/cuda/element.h"
 #include "engines/cuda/emit.h"
 
 namespace tilewright::cuda {
@@ -44,6 +45,7 @@ int64_t side_offset(const Region& region, size_t side, bool wide) {
 }
 
 const char* fold_type(ReductionMode_t mode) {
+  if (is_product(mode)) return "Product";
   if (mode == ReductionMode_t::MIN) return "Min";
   return mode == ReductionMode_t::MAX || mode == ReductionMode_t::AMAX ? "Max" : "Sum";
 }
@@ -56,7 +58,7 @@ Launch side_launch(const fuse::FusedGraph& fused, const Region& region, size_t s
   launch.block = 256;
   Arguments args;
   args.workspace("const F", "fold", scratch_offset + side_offset(region, s, wide));
-  args.pointer(element_type(side.out.type), "y", fused, side.out.tensor);
+  args.pointer(memory_type(side.out.type), "y", fused, side.out.tensor);
   const int64_t count = side_elements(region, side);
   args.integer("count", count, true);
   args.integer("y_at", side.out.offset, true);
@@ -65,18 +67,17 @@ Launch side_launch(const fuse::FusedGraph& fused, const Region& region, size_t s
   args.finish(launch);
   std::string at = "a.y_at";
   for (size_t d = 0; d < extents.size(); ++d) at += fmt::format(" + i{} * a.y_stride[{}]", d, d);
-  launch.text = fmt::format(
-                    "// {}\n#include \"tilewright/prelude.cuh\"\nnamespace tw {{\ntypedef {} F;\ntypedef i64 "
-                    "Index;\n\nstruct Args {{\n{}}};\n\n",
-                    printable(launch.name), wide ? "double" : "float", args.declaration()) +
-                "extern \"C\" __global__ void tw_kernel(const __grid_constant__ Args a) {\n"
-                "  const Index at = blockIdx.x * Index(blockDim.x) + threadIdx.x;\n  if (at >= a.count) return;\n" +
-                decompose("i", "at", "extent", extents.size(), "  ") +
-                fmt::format(
-                    "  const F all = {0}::join({0}::start<F>(), unfold({1}(), a.fold[at]));\n"
-                    "  a.y[{2}] = {3}::set({0}::finish(all, {4}));\n}}\n}}  // namespace tw\n",
-                    reduction_type(side.mode), fold_type(side.mode), at, element_type(side.out.type),
-                    number(double(side.count), true));
+  launch.text =
+      fmt::format(
+          "// {}\n#include \"tilewright/narrow.cuh\"\nnamespace tw {{\ntypedef {} F;\ntypedef i64 "
+          "Index;\n\nstruct Args {{\n{}}};\n\n",
+          printable(launch.name), wide ? "double" : "float", args.declaration()) +
+      "extern \"C\" __global__ void tw_kernel(const __grid_constant__ Args a) {\n"
+      "  const Index at = blockIdx.x * Index(blockDim.x) + threadIdx.x;\n  if (at >= a.count) return;\n" +
+      decompose("i", "at", "extent", extents.size(), "  ") +
+      fmt::format("  const F all = {0}::finish({0}::join({0}::start<F>(), unfold({1}(), a.fold[at])), {2});\n",
+                  reduction_type(side.mode), fold_type(side.mode), number(double(side.count), true)) +
+      "  " + store_text(side.out.type, "y", at, "all") + "\n}\n}  // namespace tw\n";
   launch.grid = std::max<int64_t>(1, (count + 255) / 256);
   return launch;
 }

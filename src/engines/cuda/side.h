@@ -6,11 +6,11 @@
 
 namespace tilewright::cuda {
 
-Status check_sides(const fuse::Region&);  // why a region's side reductions have no kernel
+Status check_sides(const fuse::Region&);  // why the usual kernels do not take a region's side reductions
 // Of the workspace; `wide`: values are double.
 int64_t side_scratch_bytes(const fuse::Region&, bool wide);
 int64_t side_offset(const fuse::Region&, size_t side, bool wide);
-const char* fold_type(ReductionMode_t);  // how the prelude folds it: "Sum", "Max", "Min"
+const char* fold_type(ReductionMode_t);  // how the prelude folds it: "Sum", "Max", "Min", "Product"
 // Stores the result: `extents` of what is folded, row-major, and the strides along them in the result's memory.
 Launch side_launch(const fuse::FusedGraph&, const fuse::Region&, size_t side, bool wide,
                    const std::vector<int64_t>& extents, const std::vector<int64_t>& stride, int64_t scratch_offset);

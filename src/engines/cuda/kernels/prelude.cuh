@@ -114,7 +114,7 @@ struct integer {
     const double low = kSigned ? -double(u64(1) << (kBits - 1)) : 0.0;
     const double high = double((u64(1) << (kBits - (kSigned ? 1 : 0))) - 1);
     const double r = rint(double(x));
-    if (r <= low) return {T(kSigned ? T(u64(1) << (kBits - 1)) : T(0))};
+    if (r <= low) return {T(i64(low))};
     if (r >= high) return {T((u64(1) << (kBits - (kSigned ? 1 : 0))) - 1)};
     return {T(i64(r))};
   }
@@ -446,6 +446,26 @@ DEV void fold(Max, float* to, float x) { atomicMax(reinterpret_cast<u32*>(to), o
 DEV void fold(Max, double* to, double x) { atomicMax(reinterpret_cast<u64*>(to), ordered(x)); }
 DEV void fold(Min, float* to, float x) { atomicMax(reinterpret_cast<u32*>(to), ordered(-x)); }
 DEV void fold(Min, double* to, double x) { atomicMax(reinterpret_cast<u64*>(to), ordered(-x)); }
+// A product: zeros stand for 1.
+DEV float unfold(Product, float x) { return from_bits(bits(x) ^ bits(1.f)); }
+DEV double unfold(Product, double x) {
+  return __longlong_as_double(__double_as_longlong(x) ^ __double_as_longlong(1.0));
+}
+DEV void fold(Product, float* to, float x) {
+  u32* const at = reinterpret_cast<u32*>(to);
+  for (u32 seen = *at, before;; seen = before) {
+    before = atomicCAS(at, seen, bits(unfold(Product(), unfold(Product(), from_bits(seen)) * x)));
+    if (before == seen) return;
+  }
+}
+DEV void fold(Product, double* to, double x) {
+  u64* const at = reinterpret_cast<u64*>(to);
+  for (u64 seen = *at, before;; seen = before) {
+    const double all = unfold(Product(), __longlong_as_double(i64(seen))) * x;
+    before = atomicCAS(at, seen, u64(__double_as_longlong(unfold(Product(), all))));
+    if (before == seen) return;
+  }
+}
 DEV float unfold(Sum, float x) { return x; }
 DEV double unfold(Sum, double x) { return x; }
 DEV float unfold(Max, float x) { return ordered_back(bits(x)); }
