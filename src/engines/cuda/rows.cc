@@ -303,7 +303,10 @@ class RowsKernel : SpaceText {
     known_.assign(p_.code.size(), false), at_hand_.assign(p_.code.size(), false);
     text += row_values(0);
     if (!asked_.empty()) text += fmt::format("    ask({});\n", next_row());
-    for (int depth = 1; depth <= p_.depth(); ++depth) text += reduction_pass(depth) + row_values(depth);
+    for (int depth = 1; depth <= p_.depth(); ++depth) {
+      text += reduction_pass(depth);
+      text += row_values(depth);  // which goes by what the pass has made known
+    }
     text += last_pass();
     for (size_t s = 0; s < region_.side.size(); ++s)
       if (side_kind_[s] == SideKind::Chunks)
