@@ -219,9 +219,11 @@ class DirectConvolution : public Direct<T> {
             if (d != run) row += position[d] * target.stride[d];
           this->for_runs(operand, run, outer, count, position[run], end, w.x, w.tap, [&](const auto& met) {
             for (int64_t t = 0; t < met.taps; ++t) w.w[t] = filter + w.tap[t] * filter_step();
-            sum({lanes, met.positions, met.taps, this->by_channels_ ? met.tap_run : 1, w.x, met.step, w.w,
-                 target.at + (row + met.first * target.stride[run]), met.spacing * target.stride[run], target.finish,
-                 next_row(operand, position, last, met.taps, w)});
+            T* const out = target.at + (row + met.first * target.stride[run]);
+            const T* const next = next_row(operand, position, last, met.taps, w);
+            sum({lanes, met.positions, met.taps, this->by_channels_ ? met.tap_run : 1, w.x, met.step, w.w, out,
+                 met.spacing * target.stride[run], target.finish, next,
+                 next && launch.straight ? out + target.stride[run - 1] : nullptr});
           });
           if (target.by_rows) store_row(launch, target, first, position, end, lanes);
         });

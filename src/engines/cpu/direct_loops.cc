@@ -103,6 +103,9 @@ HWY_INLINE void run_block(const Rows<T>& r, int64_t p, int64_t l) {
   if (r.next)
 #pragma GCC unroll 16
     for (int i = 0; i < kP; ++i) __builtin_prefetch(r.next + (p + i) * r.x_step + l);
+  if (r.next_out)
+#pragma GCC unroll 16
+    for (int i = 0; i < kP; ++i) __builtin_prefetch(r.next_out + (p + i) * r.out_step + l, 1);
   for (int64_t t = 0; t < r.taps; t += kS) {
     const T* x = r.x[t] + p * r.x_step + l;
     V<T> w[kS];

@@ -25,8 +25,9 @@ struct DirectLoops {
     T* out;
     int64_t out_step;
     Finish<T> finish;  // what follows the sums; its addends lie like a tap's factors
-    // What will be read soon, laid out like x[t]; or null.
+    // What will be read soon, laid out like x[t], and written, like out; or null.
     const T* next = nullptr;
+    T* next_out = nullptr;
   };
   // Rows of lanes, from_step apart, side by side.
   void (*copy)(int64_t lanes, int64_t rows, const T* from, int64_t from_step, T* to);
