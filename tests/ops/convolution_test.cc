@@ -245,13 +245,15 @@ TEST(Convolution, EmptySpatialDim) {
     EXPECT_EQ(fprop.out->get_dim(), (Dims{2, 32, 1, 6}));
     EXPECT_TRUE(
         plans.run([&](const std::string&) { EXPECT_EQ(plans.read(fprop.out), std::vector<double>(2 * 32 * 6, 0)); }));
-    // An empty tensor has no memory to point to.
-    auto pack = plans.harness().variant_pack();
-    pack[fprop.a->get_uid()] = nullptr;
-    plans.harness().poison_outputs();
-    EXPECT_TRUE(
-        fprop.graph.execute(Handle{}, pack, plans.harness().workspace(fprop.graph.get_workspace_size())).is_good());
-    EXPECT_TRUE(plans.harness().check().is_good());
+    if (!testing::test_handle()) {
+      // An empty tensor has no memory to point to.
+      auto pack = plans.harness().variant_pack();
+      pack[fprop.a->get_uid()] = nullptr;
+      plans.harness().poison_outputs();
+      EXPECT_TRUE(
+          fprop.graph.execute(Handle{}, pack, plans.harness().workspace(fprop.graph.get_workspace_size())).is_good());
+      EXPECT_TRUE(plans.harness().check().is_good());
+    }
   }
   EveryPlan plans(wgrad.graph);
   EXPECT_TRUE(
@@ -415,6 +417,7 @@ TEST(ConvWgrad, EveryPlanRepeatsItselfForAnyNumberOfThreads) {
 }
 
 TEST(ConvWgrad, FourThreadsExecuteOnePlanAtOnce) {
+  if (testing::test_handle()) GTEST_SKIP() << "executes on the host's memory";
   const Shape s = plane({3, 2, 8, 8}, {4, 2, 5, 5}, 0, 0, 1);
   Built t = build(s, Op::Wgrad, kFloats);
   EveryPlan plans(t.graph);

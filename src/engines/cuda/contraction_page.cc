@@ -553,6 +553,7 @@ Launch ContractionPage::multiply() const {
                        r.across_m, r.across_n);
     launch.grid = (m + r.rows - 1) / r.rows * ((n + r.columns - 1) / r.columns) * b * r.parts;
   }
+  launch.grid = std::max<int64_t>(1, launch.grid);
   launch.text = page(args, structs, call, launch.block, true);
   launch.flops = 2.0 * double(b) * double(m) * double(n) * double(space_.size('k'));
   launch.flops_share = r.flops_share;

@@ -425,6 +425,7 @@ DEV void contract_tiles(const Args& a, Index) {
   alignas(16) __shared__ char memory[Memory<M, R>::value];
   const Index tiles_m = (a.rows + Index(M::kRows - 1)) / M::kRows;
   const Index tiles_n = (a.columns + Index(M::kColumns - 1)) / M::kColumns;
+  if (a.batches * tiles_m * tiles_n == 0) return;
   Index id = blockIdx.x;
   const Index tile = id % (tiles_m * tiles_n);
   id /= tiles_m * tiles_n;
