@@ -270,6 +270,24 @@ TEST_F(CudaCompiler, SizesOfAClassAreOneCompilation) {
   EXPECT_EQ(cuda::compiler_counts().compiled, before.compiled + 2) << "rows that are not aligned";
 }
 
+TEST_F(CudaCompiler, APlanForAGpuElsewhereIsMadeHereAndRunsThere) {
+  Norm norm(64, nullptr);
+  ASSERT_TRUE(norm.build().is_good()) << norm.g.explain();
+  std::unordered_map<int64_t, void*> none;
+  const Status run = norm.g.execute(Handle{}, none, nullptr);
+  EXPECT_EQ(run.code, error_code_t::INVALID_CUDA_DEVICE);
+  EXPECT_THAT(run.get_message(), HasSubstr("deserialize it with a handle of the GPU"));
+  std::vector<uint8_t> bytes;
+  ASSERT_TRUE(norm.g.serialize(bytes).is_good());
+  EXPECT_THAT(std::string(bytes.begin(), bytes.end()), HasSubstr("\x7f"
+                                                                 "ELF"));
+  // Where no such GPU is, it is planned again from the graph in the file, and says so; or that is an error.
+  Graph here, strict;
+  ASSERT_TRUE(here.deserialize(Handle{}, bytes).is_good());
+  EXPECT_THAT(here.explain(), HasSubstr("serves GPUs"));
+  EXPECT_TRUE(graph::load_plan_file(strict.impl(), bytes, graph::Loading::Strict, {}).is_bad());
+}
+
 // On a GPU, the kernel's loading included.
 class CudaCompilerGpu : public CudaCompiler {
  protected:

@@ -112,6 +112,15 @@ std::vector<ir::Graph> corpus() {
   }
   for (auto d : {RngDistribution_t::BERNOULLI, RngDistribution_t::UNIFORM, RngDistribution_t::NORMAL})
     graphs.push_back(rng(d, D::HALF, {3, 50}, {50, 1}, d != RngDistribution_t::NORMAL));
+  // Offsets of more than 31 bits.
+  Window huge;
+  huge.x = {40, 64, 1000, 1000};
+  IrBuilder b;
+  AttrMap attrs = huge.attrs();
+  attrs["generate_index"] = true;
+  const auto out = b.node("resample", {b.input(huge.x, D::HALF)}, attrs);
+  b.output(out[0], D::HALF), b.output(out[1], D::INT8);
+  graphs.push_back(b.graph);
   return graphs;
 }
 
