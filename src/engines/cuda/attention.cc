@@ -229,7 +229,7 @@ class AttentionKernels {
   void add_mma(const std::string& function, const char* header, int64_t blocks, double flops) {
     const auto padded = [](int64_t n) { return blocks_of(n, 32) * 32; };
     // Blocks of a multiprocessor, as far as registers last.
-    const int together = o_.dqk <= 64 && o_.dv <= 64 && !(o_.philox && !p_.backward()) ? 3 : 1;
+    const int together = o_.dqk <= 64 && o_.dv <= 64 && !o_.philox && !p_.backward() ? 3 : 1;
     Launch l;
     l.name = fmt::format("{}: {}", node_.name, function.substr(std::string("attention_").size()));
     l.text = text(args_, header,
@@ -239,7 +239,7 @@ class AttentionKernels {
     args_.finish(l);
     l.block = 128;
     l.grid = std::max<int64_t>(1, blocks);
-    l.flops = flops, l.flops_share = 0.35;
+    l.flops = flops, l.flops_share = p_.backward() ? 0.16 : 0.2;
     l.tensor_cores = true;
     launches_.push_back(std::move(l));
   }
@@ -271,7 +271,7 @@ class AttentionKernels {
     l.block = 256;
     l.grid = std::max<int64_t>(1, blocks * chunks);
     l.flops = flops;
-    l.flops_share = wide_ ? 0.004 : 0.009;
+    l.flops_share = wide_ ? 0.006 : 0.018;
     launches_.push_back(std::move(l));
   }
 

@@ -110,6 +110,21 @@ struct Head {
     if constexpr (S::kDropScale) f = f * S::drop_scale(a, b, h, i, j);
     return f;
   }
+  // Of key j and the next one, as far as the query sees them: they mostly share a block of random words.
+  __forceinline__ void factors(F (&f)[2], int i, int j, Keys keys) const {
+    f[0] = f[1] = F(1);
+    if constexpr (S::kPhilox) {
+      const Philox random = S::philox(a);
+      const u64 e = element(i, j);
+      const Philox::Block block = random.block(e / 4);
+      const u32 at = u32(e) % 4;
+      f[0] = Philox::pick(block, at) < a.keep_below ? F(a.keep_scale) : F(0);
+      f[1] = (at < 3 ? Philox::pick(block, at + 1) : random.word(e + 1)) < a.keep_below ? F(a.keep_scale) : F(0);
+    } else if constexpr (S::kDropout) {
+      if (keys.has(j)) f[0] = factor(i, j);
+      if (keys.has(j + 1)) f[1] = factor(i, j + 1);
+    }
+  }
 };
 
 // --- tiles -----------------------------------------------------------------------------------------------------------

@@ -20,12 +20,11 @@ DEV RowStatistics row_statistics(const Args& a, int b, int h, int i) {
 
 // From a product of Q and K and one of dO and V: P, and with it P f and dS, for one query and key.
 template <class S, class Args>
-DEV void gradient_of(float& s, float& dp, const Head<S, Args>& x, int i, int j, bool masked, RowStatistics row) {
+DEV void gradient_of(float& s, float& dp, const Head<S, Args>& x, int i, int j, bool masked, RowStatistics row,
+                     float f) {
   const float score = masked || S::kBias || S::kAlibi ? x.score(s, i, j, x.mask.of(i)) : s * x.scale;
-  float p = 0.f, f = 1.f;
   if (score != least(0.f) && row.lse != least(0.f)) {
-    p = fast_exp2(score * kLog2E - row.lse);
-    if constexpr (S::kDropout) f = x.factor(i, j);
+    const float p = fast_exp2(score * kLog2E - row.lse);
     s = p * f, dp = p * (dp * f - row.delta);
   } else {
     s = dp = 0.f;
@@ -70,8 +69,14 @@ DEV void attention_dq_mma(const Args& a) {
 #pragma unroll
     for (int n = 0; n < kN; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        gradient_of(s[n][e], dp[n][e], x, row0 + e / 2 * 8, j0 + n * 8 + 2 * t + e % 2, masked, row[e / 2]);
+      for (int r = 0; r < 2; ++r) {
+        const int i = row0 + 8 * r, j = j0 + n * 8 + 2 * t;
+        float f[2];
+        x.factors(f, i, j, x.mask.of(i));
+#pragma unroll
+        for (int c = 0; c < 2; ++c)
+          gradient_of(s[n][2 * r + c], dp[n][2 * r + c], x, i, j + c, masked, row[r], f[c]);
+      }
     // Keys that are no numbers have made dS so wherever they are seen; elsewhere they count for nothing.
     if ((masked || S::kBias) && has_not_finite(k_tile)) clear_not_finite(k_tile);
     u32 w[kN / 2][4];
@@ -124,8 +129,13 @@ DEV void attention_dkv_mma(const Args& a) {
           const int query = n * 8 + 2 * t + c;
           const RowStatistics row = {lane_value(mine[n / 4].lse, query % 32), lane_value(mine[n / 4].delta, query % 32)};
 #pragma unroll
-          for (int e = c; e < 4; e += 2)
-            gradient_of(s[n][e], dp[n][e], x, i0 + query, row0 + e / 2 * 8, masked, row);
+          for (int e = c; e < 4; e += 2) {
+            const int i = i0 + query, j = row0 + e / 2 * 8;
+            float f = 1.f;
+            if constexpr (S::kDropout)
+              if (x.mask.of(i).has(j)) f = x.factor(i, j);
+            gradient_of(s[n][e], dp[n][e], x, i, j, masked, row, f);
+          }
         }
       u32 p_f[kN / 2][4], ds[kN / 2][4];
       as_weights<T, kN>(p_f, s);

@@ -108,13 +108,25 @@ DEV void as_weights(u32 (&w)[kN / 2][4], const float (&s)[kN][4]) {
     }
 }
 
-// Whether a tile has values that are no numbers. All threads of the block ask.
+// The exponents of two neighbours that are no numbers, or infinite.
+DEV u32 top_exponents(f16) { return 0x7c007c00u; }
+DEV u32 top_exponents(bf16) { return 0x7f807f80u; }
+
+// Whether a tile has such values. All threads of the block ask.
 template <class T, int kColumns, int kRows>
 DEV bool has_not_finite(MmaTile<T, kColumns, kRows>& tile) {
-  bool all_finite = true;
-  for (int e = int(threadIdx.x); e < kRows * kColumns; e += kMmaThreads)
-    all_finite = all_finite && finite(T::get(tile.element(e / kColumns, e % kColumns)));
-  return __syncthreads_or(!all_finite);
+  struct alignas(16) Words {
+    u32 w[4];
+  };
+  constexpr int kPieces = kColumns / 8;
+  const u32 top = top_exponents(T()), low = top & 0xffffu, high = top & 0xffff0000u;
+  bool any = false;
+  for (int e = int(threadIdx.x); e < kRows * kPieces; e += kMmaThreads) {
+    const Words x = *reinterpret_cast<const Words*>(tile.piece(e / kPieces, e % kPieces));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) any = any || (x.w[k] & low) == low || (x.w[k] & high) == high;
+  }
+  return __syncthreads_or(any);
 }
 template <class T, int kColumns, int kRows>
 DEV void clear_not_finite(MmaTile<T, kColumns, kRows>& tile) {
@@ -267,14 +279,16 @@ DEV void attention_forward_mma(const Args& a) {
       const float shift = most == least(0.f) ? 0.f : most, again = fast_exp2(top[r] - shift);
       float sum = 0.f;
 #pragma unroll
-      for (int n = 0; n < kN; ++n)
+      for (int n = 0; n < kN; ++n) {
+        float f[2];
+        if constexpr (S::kDropout) x.factors(f, row0 + 8 * r, j0 + n * 8 + 2 * t, keys[r]);
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& p = s[n][2 * r + c];
           p = fast_exp2(p * unit - shift), sum += p;
-          if constexpr (S::kDropout)
-            if (const int j = j0 + n * 8 + 2 * t + c; keys[r].has(j)) p *= x.factor(row0 + 8 * r, j);
+          if constexpr (S::kDropout) p *= f[c];
         }
+      }
       total[r] = total[r] * again + sum, top[r] = most;
 #pragma unroll
       for (int n = 0; n < kWidth / 8; ++n) out[n][2 * r] *= again, out[n][2 * r + 1] *= again;

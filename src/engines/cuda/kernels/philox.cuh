@@ -23,12 +23,11 @@ struct Philox {
     }
     return {{x0, x1, x2, x3}};
   }
-  __forceinline__ u32 word(u64 element) const {
-    const Block b = block(element / 4);
-    const u32 k = u32(element) % 4;
+  static __forceinline__ u32 pick(const Block& b, u32 k) {
     const u32 low = k & 1 ? b.word[1] : b.word[0], high = k & 1 ? b.word[3] : b.word[2];
     return k & 2 ? high : low;
   }
+  __forceinline__ u32 word(u64 element) const { return pick(block(element / 4), u32(element) % 4); }
   // The one definition of "kept": true with probability threshold / 2^32.
   __forceinline__ bool below(u64 element, u64 threshold) const { return word(element) < threshold; }
 };
