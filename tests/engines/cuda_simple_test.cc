@@ -8,6 +8,7 @@
 #include "engines/cuda/kernel_headers.h"
 #include "engines/cuda/plain_rows.h"
 #include "engines/cuda/region.h"
+#include "engines/host/engine.h"
 #include "plan/device_copy.h"
 #include "plan/harness.h"
 #include "support/ir_builder.h"
@@ -156,6 +157,19 @@ TEST(CudaSimple, ResultsBesideAreFoldedFromTheWorkspace) {
   const auto list = launches(b.graph);
   ASSERT_GE(list.size(), 2u);
   EXPECT_THAT(list.back().text, HasSubstr("Product"));
+}
+
+TEST(CudaSimple, WhatHasNoKernelSaysWhyAndTheHostTakesIt) {
+  if (!cuda::nvrtc_lookup().nvrtc) GTEST_SKIP() << cuda::nvrtc_lookup().problem;
+  IrBuilder b;
+  const auto x = b.input({128, 128});
+  b.graph.tensors[size_t(x)].reordering = TensorReordering_t::F8_128x4;
+  b.output(b.pw(P::ABS, {x}));
+  const Target h200 = *Target::parse("h200");
+  const Verdict v = cuda_engine().propose(b.graph, h200);
+  ASSERT_EQ(v.reasons.size(), 1u);
+  EXPECT_THAT(v.reasons[0].text, HasSubstr("no kernel of ours computes pointwise on such tensors"));
+  EXPECT_TRUE(host_engine().propose(b.graph, h200).proposal);
 }
 
 class CudaSimpleGpu : public ::testing::Test {
