@@ -27,40 +27,61 @@ using fuse::SideReduction;
 struct RowShape {
   int lanes, kept, rows;
   bool early = false;  // parameters of the columns are asked for before the row's reductions, not where they are used
+  int registers = 0;   // about, of a thread
   int threads() const { return lanes * rows; }
 };
 
-// Shapes that hold rows of so many vectors, the likely best first. `bytes`: of registers for each vector.
-std::vector<RowShape> row_shapes(int64_t vectors, bool may_keep, int depth, int bytes, bool columns) {
+// What rows are to be held in registers.
+struct RowNeeds {
+  int64_t vectors;           // of a row
+  int depth;                 // reductions that wait for each other
+  int bytes;                 // of registers for each vector
+  bool columns, parameters;  // whether threads keep folded columns; whether rows share values
+};
+
+// Shapes that hold such rows, the likely best first.
+std::vector<RowShape> row_shapes(const RowNeeds& n) {
   std::vector<RowShape> list;
-  const auto add = [&](const RowShape& s) {
-    const int registers = s.kept * bytes / 4 + 32, most = std::min(255, 65536 / std::max(s.threads(), 256));
-    if (vectors <= int64_t(s.lanes) * s.kept && registers <= most) list.push_back(s);
+  const auto add = [&](RowShape s) {
+    s.registers = s.kept * n.bytes / 4 + 32;
+    const bool fits = s.registers <= std::min(255, 65536 / std::max(s.threads(), 256));
+    if (n.vectors <= int64_t(s.lanes) * s.kept && fits && list.size() < 4) list.push_back(s);
   };
-  if (may_keep && vectors <= 32) {
+  const auto early = [&](RowShape s) {
+    s.early = true;
+    if (n.parameters && !n.columns) add(s);
+  };
+  const int64_t vectors = n.vectors;
+  if (vectors <= 32) {
     int lanes = 1;
     while (lanes < vectors) lanes *= 2;
-    return {{lanes, 1, 256 / lanes}};
+    add({lanes, 1, 256 / lanes});
+  } else if (vectors <= 64) {
+    add({32, 2, 8}), add({32, 2, 4}), add({64, 1, 1});
+  } else if (vectors <= 128) {
+    add({32, 4, 4}), add({64, 2, 1}), add({128, 1, 1});
+  } else if (vectors <= 256) {
+    add({64, 4, 1}), add({32, 8, 4}), add({128, 2, 1}), early({64, 4, 1});
+  } else if (vectors <= 512) {
+    if (n.depth > 1 || n.columns) add({128, 4, 1}), add({256, 2, 1});
+    else add({256, 2, 1}), add({128, 4, 1});
+    early({256, 2, 1}), early({128, 4, 1});
+    add({64, 8, 1}), add({512, 1, 1});
+  } else if (vectors <= 1024) {
+    add({256, 4, 1}), add({128, 8, 1}), early({256, 4, 1}), add({512, 2, 1}), add({1024, 1, 1});
+  } else if (vectors <= 2048) {
+    add({512, 3, 1}), add({512, 4, 1}), add({256, 8, 1}), early({512, 4, 1}), add({256, 6, 1}), add({1024, 2, 1});
+  } else {
+    add({512, 8, 1}), add({1024, 4, 1}), add({1024, 8, 1});
   }
-  if (may_keep) {
-    if (vectors <= 64) add({32, 2, 8});
-    if (vectors > 32 && vectors <= 128) add({32, 4, 4}), add({64, 2, 1});
-    if (vectors > 64 && vectors <= 256) add({64, 4, 1}), add({32, 8, 4}), add({128, 2, 1});
-    if (vectors > 256 && vectors <= 512) {
-      if (depth > 1 || columns) add({128, 4, 1}), add({256, 2, 1});
-      else add({256, 2, 1}), add({128, 4, 1});
-      if (!columns) add({256, 2, 1, true}), add({128, 4, 1, true});
-      add({64, 8, 1});
-    }
-    if (vectors > 512 && vectors <= 1024) add({256, 4, 1}), add({128, 8, 1}), add({256, 4, 1, true});
-    if (vectors > 1024) add({512, 3, 1}), add({512, 4, 1}), add({256, 8, 1}), add({512, 4, 1, true}), add({256, 6, 1});
-    if (vectors > 512) add({512, 2, 1}), add({512, 8, 1}), add({1024, 4, 1}), add({1024, 8, 1});
-    if (list.size() > 4) list.resize(4);
-    if (!list.empty()) return list;
-  }
+  return list;
+}
+
+// Rows that no registers hold.
+RowShape unkept(int64_t vectors) {
   int threads = 32;
   while (threads < 512 && threads < vectors) threads *= 2;
-  return {{threads, 0, 1}};
+  return {threads, 0, 1};
 }
 
 // How a side reduction is folded together.
@@ -75,10 +96,9 @@ enum class SideKind {
 constexpr int kChunk = 2048;
 
 // Blocks of a multiprocessor where each thread keeps columns: at most, and of a shape.
-int blocks_with_columns(const Space& space) { return space.row_size() > 8192 ? 1 : space.row_size() > 1024 ? 3 : 4; }
+int blocks_with_columns(const Space& space) { return space.row_size() > 8192 ? 1 : 4; }
 int blocks_with_columns(const Space& space, const RowShape& s) {
-  const int fit = s.threads() <= 128 ? 3 : s.threads() > 256 ? 1 : s.kept == 1 ? 4 : 2;
-  return std::min(fit, blocks_with_columns(space));
+  return std::clamp(65536 / (s.threads() * s.registers), 1, blocks_with_columns(space));
 }
 
 // What a value costs to compute again, where it could be kept: more than its register.
@@ -111,7 +131,12 @@ class RowsKernel : SpaceText {
       if (i.op == PwOp::Load && varies_inside(i.access) && (streams(i.access) || columns > 0))
         bytes += width_ * std::max(1, element_bits(p_.access[size_t(i.access)].type) / 8);
     bytes += columns * width_ * (emit_.wide() ? 8 : 4);
-    const auto shapes = row_shapes(vectors, linear, p_.depth(), bytes, columns > 0);
+    const bool parameters = std::any_of(p_.code.begin(), p_.code.end(), [&](const Instr& i) {
+      return i.op == PwOp::Load && in_vector(i.access) && !streams(i.access);
+    });
+    std::vector<RowShape> shapes;
+    if (linear) shapes = row_shapes({vectors, p_.depth(), bytes, columns > 0, parameters});
+    if (shapes.empty()) shapes.push_back(unkept(vectors));
     shape_ = shapes[size_t(options.shape) % shapes.size()];
     shape_count_ = int(shapes.size());
     for (size_t s = 0; s < region.side.size(); ++s) side_kind_.push_back(kind_of(s));
