@@ -8,7 +8,6 @@
 //   %3   = RELU_FWD %2                                           ; {0,1,2,3} "Y"
 //         store %3 -> "Y" HALF ; {0,1,2,3} 
 #include "tilewright/contraction.cuh"
-#include "tilewright/narrow.cuh"
 namespace tw {
 typedef float F;      // values
 typedef int Index;  // of elements

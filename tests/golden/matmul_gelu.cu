@@ -3,7 +3,6 @@
 //   %0   = load "A" BFLOAT16 ; {0,1,2} 
 //   %0   = load "B" BFLOAT16 ; {0,1,2} 
 #include "tilewright/contraction.cuh"
-#include "tilewright/narrow.cuh"
 namespace tw {
 typedef float F;      // values
 typedef int Index;  // of elements
@@ -123,7 +122,6 @@ extern "C" __global__ void __launch_bounds__(128) tw_kernel(const __grid_constan
 //   %5   = GELU_FWD %4                                           ; {0,1,2} "Y"
 //         store %5 -> "Y" BFLOAT16 ; {0,1,2} 
 #include "tilewright/contraction.cuh"
-#include "tilewright/narrow.cuh"
 namespace tw {
 typedef float F;      // values
 typedef int Index;  // of elements
@@ -210,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(256) tw_kernel(const __grid_constan
 
 // ===== result of contraction matmul+mul+add+gelu_fwd+reduce_amax, 1 blocks of 256 threads
 // result of contraction matmul+mul+add+gelu_fwd+reduce_amax
-#include "tilewright/narrow.cuh"
+#include "tilewright/prelude.cuh"
 namespace tw {
 typedef float F;
 typedef i64 Index;
@@ -219,13 +217,14 @@ struct Args {
   const F* fold;
   f32* y;  // amax
   i64 count;
+  double folded;
   i64 y_at;
 };
 
 extern "C" __global__ void tw_kernel(const __grid_constant__ Args a) {
   const Index at = blockIdx.x * Index(blockDim.x) + threadIdx.x;
   if (at >= a.count) return;
-  const F all = AbsoluteMax::finish(AbsoluteMax::join(AbsoluteMax::start<F>(), unfold(Max(), a.fold[at])), 65536.0);
+  const F all = AbsoluteMax::finish(AbsoluteMax::join(AbsoluteMax::start<F>(), unfold(Max(), a.fold[at])), a.folded);
   a.y[a.y_at] = f32::set(all);
 }
 }  // namespace tw

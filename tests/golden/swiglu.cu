@@ -5,7 +5,6 @@
 //   %0   = in                                                    ; {0,1,2} 
 //         store %0 -> "upped" FLOAT ; {0,1,2} 
 #include "tilewright/contraction.cuh"
-#include "tilewright/narrow.cuh"
 namespace tw {
 typedef float F;      // values
 typedef int Index;  // of elements
@@ -141,7 +140,6 @@ extern "C" __global__ void __launch_bounds__(128) tw_kernel(const __grid_constan
 //   %3   = MUL %1 %2                                             ; {0,1,2} "hidden"
 //         store %3 -> "hidden" BFLOAT16 ; {0,1,2} 
 #include "tilewright/contraction.cuh"
-#include "tilewright/narrow.cuh"
 namespace tw {
 typedef float F;      // values
 typedef int Index;  // of elements
@@ -286,7 +284,6 @@ extern "C" __global__ void __launch_bounds__(128) tw_kernel(const __grid_constan
 //   %0   = in                                                    ; {0,1,2} 
 //         store %0 -> "Y" BFLOAT16 ; {0,1,2} 
 #include "tilewright/contraction.cuh"
-#include "tilewright/narrow.cuh"
 namespace tw {
 typedef float F;      // values
 typedef int Index;  // of elements

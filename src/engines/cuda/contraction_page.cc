@@ -518,15 +518,16 @@ std::string ContractionPage::page(const Arguments& args, const std::string& stru
   if (operands)
     for (size_t k = 0; k < 2; ++k) programs.push_back(operand_[k].program), functions += emit_[k].functions();
   if (!operands || route_.parts == 1) programs.push_back(&region_.program), functions += result_emit_.functions();
+  const bool narrow = structs.find("_packed<") != structs.npos || structs.find("e8m0") != structs.npos;
   return page_title(region_.name, programs, fused_.graph) +
          fmt::format(
-             "#include \"tilewright/contraction.cuh\"\n#include \"tilewright/narrow.cuh\"\nnamespace tw {{\ntypedef {} "
+             "#include \"tilewright/contraction.cuh\"\n{}namespace tw {{\ntypedef {} "
              "F;      // values\n"
              "typedef {} Index;  // of elements\n\nstruct Args {{\n{}}};\n\n{}\n{}"
              "extern \"C\" __global__ void __launch_bounds__({}) tw_kernel(const __grid_constant__ Args a) {{\n"
              "  {}(a, Index());\n}}\n}}  // namespace tw\n",
-             route_.wide ? "double" : "float", space_.wide ? "i64" : "int", args.declaration(), functions, structs,
-             threads, call);
+             narrow ? "#include \"tilewright/narrow.cuh\"\n" : "", route_.wide ? "double" : "float",
+             space_.wide ? "i64" : "int", args.declaration(), functions, structs, threads, call);
 }
 
 Launch ContractionPage::multiply() const {

@@ -61,6 +61,7 @@ Launch side_launch(const fuse::FusedGraph& fused, const Region& region, size_t s
   args.pointer(memory_type(side.out.type), "y", fused, side.out.tensor);
   const int64_t count = side_elements(region, side);
   args.integer("count", count, true);
+  args.number("folded", double(side.count), true);
   args.integer("y_at", side.out.offset, true);
   args.integers("extent", extents, true);
   args.integers("y_stride", stride, true);
@@ -69,14 +70,15 @@ Launch side_launch(const fuse::FusedGraph& fused, const Region& region, size_t s
   for (size_t d = 0; d < extents.size(); ++d) at += fmt::format(" + i{} * a.y_stride[{}]", d, d);
   launch.text =
       fmt::format(
-          "// {}\n#include \"tilewright/narrow.cuh\"\nnamespace tw {{\ntypedef {} F;\ntypedef i64 "
+          "// {}\n#include \"tilewright/{}.cuh\"\nnamespace tw {{\ntypedef {} F;\ntypedef i64 "
           "Index;\n\nstruct Args {{\n{}}};\n\n",
-          printable(launch.name), wide ? "double" : "float", args.declaration()) +
+          printable(launch.name), element_type(side.out.type).empty() ? "narrow" : "prelude", wide ? "double" : "float",
+          args.declaration()) +
       "extern \"C\" __global__ void tw_kernel(const __grid_constant__ Args a) {\n"
       "  const Index at = blockIdx.x * Index(blockDim.x) + threadIdx.x;\n  if (at >= a.count) return;\n" +
       decompose("i", "at", "extent", extents.size(), "  ") +
-      fmt::format("  const F all = {0}::finish({0}::join({0}::start<F>(), unfold({1}(), a.fold[at])), {2});\n",
-                  reduction_type(side.mode), fold_type(side.mode), number(double(side.count), true)) +
+      fmt::format("  const F all = {0}::finish({0}::join({0}::start<F>(), unfold({1}(), a.fold[at])), a.folded);\n",
+                  reduction_type(side.mode), fold_type(side.mode)) +
       "  " + store_text(side.out.type, "y", at, "all") + "\n}\n}  // namespace tw\n";
   launch.grid = std::max<int64_t>(1, (count + 255) / 256);
   return launch;
