@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
+#include <limits>
 
 #include "device/cuda/compiler.h"
 #include "device/cuda/nvrtc.h"
@@ -111,6 +112,29 @@ TEST(CudaAttention, TensorCoresWhereTheyServe) {
   EXPECT_THAT(std::string((*ptx)->image.begin(), (*ptx)->image.end()), HasSubstr("mma.sync.aligned.m16n8k16"));
 }
 
+// The numbers that a graph keeps by value, or is given when it runs, or has in memory.
+ir::Graph with_scalars(bool backward, bool stored, bool in_memory) {
+  AttentionCase c = plain_case(DataType_t::FLOAT, 24);
+  c.sq = 20, c.skv = 37, c.dropout = 0.3, c.scale_tensor = true, c.dump = !backward;
+  ir::Graph g = backward ? c.backward() : c.forward();
+  for (ir::Tensor& t : g.tensors) {
+    if (t.name == "Seed") t.value = int64_t{0x0123456789abcdef};
+    if (t.role != ir::Role::Scalar || stored) continue;
+    t.value.reset();
+    if (in_memory) t.role = ir::Role::Input;
+  }
+  return g;
+}
+
+TEST(CudaAttention, SeedsKeepAllTheirBits) {
+  const cuda::Launch stored = launches(with_scalars(false, true, false))->at(0);
+  const uint8_t seed[] = {0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01};
+  EXPECT_NE(std::search(stored.arguments.begin(), stored.arguments.end(), seed, seed + 8), stored.arguments.end());
+  const cuda::Launch given = launches(with_scalars(false, false, false))->at(0);
+  const auto whole = [](const cuda::Patch& p) { return p.kind == cuda::Patch::Integer; };
+  EXPECT_EQ(std::count_if(given.patches.begin(), given.patches.end(), whole), 2) << "the seed and the offset";
+}
+
 TEST(CudaAttention, WhatItDoesNotTakeHasAReason) {
   AttentionCase c = plain_case(DataType_t::HALF, 64);
   ir::Graph g = c.forward();
@@ -167,6 +191,18 @@ TEST_F(CudaAttentionGpu, RandomBackward) {
     Random random(seed);
     check(random_attention(random, random.one_in(3) ? 230 : 40, true), true, seed);
   }
+}
+
+TEST_F(CudaAttentionGpu, NumbersByValueAndInMemory) {
+  for (bool backward : {false, true})
+    for (bool in_memory : {false, true}) {
+      const ir::Graph graph = with_scalars(backward, false, in_memory);
+      const auto plan = plan_of(graph);
+      ASSERT_TRUE(plan);
+      Harness harness(graph, {.seed = 6000});
+      const Status s = harness.check_run(*plan, {0, nullptr, nullptr});
+      EXPECT_TRUE(s.is_good()) << (backward ? "backward" : "forward") << (in_memory ? ", in memory: " : ": ") << s;
+    }
 }
 
 // Aligned 16-bit operands: tensor cores.
