@@ -152,6 +152,16 @@ TEST(CudaContraction, StridedGradientsAreDenseParts) {
   EXPECT_THAT(many[0].text, HasSubstr("_divisor"));
 }
 
+TEST(CudaContraction, IndicesBeyond31BitsAreWide) {
+  EXPECT_THAT(launches(matmul({100000, 512, 512}).graph)[0].text, HasSubstr("typedef int Index"));
+  EXPECT_THAT(launches(matmul({100000, 512, 20000}).graph)[0].text, HasSubstr("typedef i64 Index"));
+}
+
+TEST(CudaContraction, NothingIsPlannedToo) {
+  for (const Dims& mnk : {Dims{0, 5, 7}, Dims{5, 0, 7}, Dims{5, 7, 0}, Dims{300, 300, 0}})
+    for (const cuda::Launch& l : launches(matmul(mnk).graph)) EXPECT_GE(l.grid, 1) << to_text(mnk);
+}
+
 // Compiles in two threads: each text for each architecture.
 void expect_no_spills(const std::vector<ir::Graph>& graphs, const std::vector<int>& archs) {
   struct Task {
@@ -189,7 +199,8 @@ TEST(CudaContraction, KernelsCompileForEveryArchitectureWithoutSpills) {
                                  matmul({1, 4096, 512}).graph,
                                  scaled_matmul().graph,
                                  normalised_convolution(false).graph,
-                                 convolution("conv_wgrad", kConvCases[2], D::DOUBLE, true).graph};
+                                 convolution("conv_wgrad", kConvCases[2], D::DOUBLE, true).graph,
+                                 matmul({100000, 512, 20000}).graph};
   expect_no_spills(more, {80});
 }
 

@@ -18,13 +18,12 @@ class ContractionPage {
  private:
   enum class Fold { Whole, Columns, Points };  // a side reduction: by each thread, by each thread's columns, neither
 
-  // Declarations and expressions.
   struct Operand {
     std::string name;  // "A"
     char group;        // of its rows: 'm', 'n'
     const fuse::PwProgram* program;
-    bool along_sums = false;
-    int width = 1;
+    bool along_sums = false;  // whether the elements that are loaded at once are of one row
+    int width = 1;            // how many those are
   };
   int lane_width(const Operand&, size_t operand, char group, int most) const;
   void choose_widths();
@@ -33,6 +32,7 @@ class ContractionPage {
 
   std::string digits(char group, const std::string& from, const std::string& indent) const;
   std::string terms(const std::string& name, const Line&, const std::string& groups) const;
+  // Declarations of arguments, and expressions of them.
   std::string step_of(const std::string& name, const Line&, int dim) const;  // "0", or an argument
   void declare(Arguments&, const std::string& name, const Line&) const;
   void declare_sizes(Arguments&) const;

@@ -25,7 +25,7 @@ struct ContractionRoute {
   int sum_bytes() const { return sum == "double" ? 8 : 4; }
 };
 
-// Which element types, and so which units, for a region. False for `int` sums where they could overflow.
+// By the types of the operands and the compute type, the sizes, and what the GPU has.
 ContractionRoute choose_route(const fuse::FusedGraph&, const fuse::Region&, const OrderedProblem&,
                               const ContractionSpace&, const KernelOptions&);
 
