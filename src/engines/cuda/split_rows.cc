@@ -58,8 +58,8 @@ RowValue add_row_value(fuse::FusedGraph& fused, const PwProgram& p, int64_t offs
 // Copies into a map what some instructions need; reductions that were folded before are loads.
 class Part {
  public:
-  Part(const PwProgram& from, const std::vector<RowValue>& folded)
-      : from_(from), folded_(folded), copied_(from.code.size(), -1) {
+  Part(const PwProgram& from, std::vector<RowValue> folded)
+      : from_(from), folded_(std::move(folded)), copied_(from.code.size(), -1) {
     map_.domain = from.domain;
   }
   int copy(int k) {
@@ -84,7 +84,7 @@ class Part {
 
  private:
   const PwProgram& from_;
-  const std::vector<RowValue>& folded_;
+  std::vector<RowValue> folded_;
   std::vector<int> copied_;
   PwProgram map_;
 };
@@ -111,6 +111,33 @@ int average_of(const PwProgram& p, int k) {
   return fits ? distance.arg[1] : -1;
 }
 
+// Whether all that a region stores are its reductions, as they are.
+bool only_folds(const Region& region) {
+  const PwProgram& p = region.program;
+  if (!region.side.empty() || p.depth() != 1) return false;
+  std::vector<int> readers(p.code.size(), 0);
+  for (const Instr& i : p.code)
+    for (int a : i.arg)
+      if (a >= 0) ++readers[size_t(a)];
+  return std::all_of(p.code.begin(), p.code.end(), [&](const Instr& i) {
+    if (i.op == PwOp::Reduce) return readers[size_t(&i - p.code.data())] == 1;
+    return i.op != PwOp::Store || p.code[size_t(i.arg[0])].op == PwOp::Reduce;
+  });
+}
+Region folds_as_stored(const Region& region) {
+  const PwProgram& p = region.program;
+  Part part(p, {});
+  std::vector<SideReduction> side;
+  for (const Instr& i : p.code) {
+    if (i.op != PwOp::Store) continue;
+    const Instr& fold = p.code[size_t(i.arg[0])];
+    side.push_back({part.copy(fold.arg[0]), fold.reduce, p.inner, p.inner_size(), p.access[size_t(i.access)]});
+  }
+  Region r = map_region(region, std::move(part.map()), "");
+  r.side = std::move(side);
+  return r;
+}
+
 }  // namespace
 
 bool wants_split(const Region& region, const KernelOptions& options) {
@@ -131,6 +158,7 @@ int64_t split_scratch_bytes(const Region& region) {
 
 std::vector<SplitPart> split_rows(fuse::FusedGraph& fused, const Region& region, int64_t scratch_offset) {
   const PwProgram& p = region.program;
+  if (only_folds(region)) return {{folds_as_stored(region)}};
   std::vector<RowValue> folded(p.code.size());
   for (size_t k = 0; k < p.code.size(); ++k)
     if (p.code[k].op == PwOp::Reduce) {
