@@ -734,7 +734,7 @@ class Rows : public Kernel {
     overlaps_ = may_overlap() && steps_[0].is_alone() && steps_.back().is_alone();
   }
 
-  bool may_overlap() const { return sizeof(T) == 4 && depth_ > 0 && chunks_ == 1 && lane_.inner; }
+  bool may_overlap() const { return sizeof(T) == 4 && depth_ > 0 && chunks_ == 1 && lane_.inner && inner_steps_ > 0; }
   bool make_steps(int p, const std::vector<bool>& one) {
     if constexpr (sizeof(T) == 4) {
       if (space_.period > 0 || space_.tiles) return false;
