@@ -229,7 +229,7 @@ class AttentionKernels {
   void add_mma(const std::string& function, const char* header, int64_t blocks, double flops) {
     const auto padded = [](int64_t n) { return blocks_of(n, 32) * 32; };
     // Blocks of a multiprocessor, as far as registers last.
-    const int together = o_.dqk <= 64 && o_.dv <= 64 && !o_.philox && !p_.backward() ? 3 : 1;
+    const int together = o_.dqk <= 64 && o_.dv <= 64 && !o_.philox && !p_.bias && !p_.backward() ? 3 : 1;
     Launch l;
     l.name = fmt::format("{}: {}", node_.name, function.substr(std::string("attention_").size()));
     l.text = text(args_, header,

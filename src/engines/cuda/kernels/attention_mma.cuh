@@ -193,15 +193,18 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 // How the forward kernel of some head sizes goes about it.
 template <class S>
 struct ForwardPlan {
-  static constexpr bool kLarge = S::kHead > 128 || S::kWidth > 128;
-  static constexpr int kKeys = kLarge ? 32 : 64;  // of a tile
+  static constexpr int kKeys = S::kHead > 64 || S::kWidth > 64 ? 32 : 64;  // of a tile
+  typedef MmaTile<typename S::T, S::kHead> Queries;
+  typedef MmaTile<typename S::T, S::kHead, kKeys> Keys;
+  typedef MmaTile<typename S::T, S::kWidth, kKeys> Values;
+  // Large heads: keys and values take turns in one place. Else the next tile of both is copied while one is in work.
+  static constexpr bool kTurns = S::kHead > 128 || S::kWidth > 128;
   // Queries are kept in registers, or, where options or large heads want those, in shared memory.
-  static constexpr bool kKept = !kLarge && (S::kHead <= 64 || !(S::kBias || S::kDropout));
-  static constexpr int kBytes = sizeof(MmaTile<typename S::T, S::kHead, kKeys>) +
-                                sizeof(MmaTile<typename S::T, S::kWidth, kKeys>) +
-                                (kKept ? 0 : sizeof(MmaTile<typename S::T, S::kHead>));
-  // Keys and values take turns in one place.
-  static constexpr bool kTurns = kBytes > (48 << 10);
+  static constexpr bool kKept = !kTurns && (S::kHead <= 64 || !(S::kBias || S::kDropout));
+  static constexpr int kStage = kTurns ? largest(sizeof(Keys), sizeof(Values)) : sizeof(Keys) + sizeof(Values);
+  static constexpr int kQueriesAt = kKept ? 0 : kTurns ? kStage : 2 * kStage;
+  static constexpr int kBytes = largest(kTurns ? kStage : 2 * kStage, kQueriesAt + sizeof(Queries));
+  static_assert(kBytes <= (48 << 10), "a block has no more");
 };
 
 // A block for each tile of queries of a head; the last tiles come first. Maxima are kept in units of powers of 2.
@@ -210,16 +213,15 @@ DEV void attention_forward_mma(const Args& a) {
   typedef typename S::T T;
   typedef ForwardPlan<S> P;
   constexpr int kHead = S::kHead, kWidth = S::kWidth, kKeys = P::kKeys, kN = kKeys / 8;
-  typedef MmaTile<T, kHead, kKeys> KTile;
-  typedef MmaTile<T, kWidth, kKeys> VTile;
-  typedef MmaTile<T, kHead> QTile;
-  constexpr int kVAt = P::kTurns ? 0 : sizeof(KTile);
-  constexpr int kQAt = P::kKept ? 0 : P::kTurns ? largest(sizeof(KTile), sizeof(VTile)) : kVAt + sizeof(VTile);
-  __shared__ vec<T, 8> memory[largest(kQAt + sizeof(QTile), kVAt + sizeof(VTile)) / 16];
+  __shared__ vec<T, 8> memory[P::kBytes / 16];
   char* const bytes = reinterpret_cast<char*>(memory);
-  KTile& k_tile = *reinterpret_cast<KTile*>(bytes);
-  VTile& v_tile = *reinterpret_cast<VTile*>(bytes + kVAt);
-  QTile& q_tile = *reinterpret_cast<QTile*>(bytes + kQAt);
+  auto& q_tile = *reinterpret_cast<typename P::Queries*>(bytes + P::kQueriesAt);
+  const auto k_tile = [&](int stage) -> auto& {
+    return *reinterpret_cast<typename P::Keys*>(bytes + stage * P::kStage);
+  };
+  const auto v_tile = [&](int stage) -> auto& {
+    return *reinterpret_cast<typename P::Values*>(bytes + stage * P::kStage + (P::kTurns ? 0 : sizeof(typename P::Keys)));
+  };
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, t = lane % 4;
   const int head = int(blockIdx.x % (i64(a.b) * a.hq));
   const int i0 = (a.q_tiles - 1 - int(blockIdx.x / (i64(a.b) * a.hq))) * kMmaTile;
@@ -240,25 +242,27 @@ DEV void attention_forward_mma(const Args& a) {
   const Keys keys[2] = {x.mask.of(row0), x.mask.of(row0 + 8)};
   float out[kWidth / 8][4] = {}, top[2] = {least(0.f), least(0.f)}, total[2] = {0.f, 0.f};
   const int first = all.begin / kKeys * kKeys;
-  const auto copy_keys = [&](int j0) {
-    if (j0 < all.end) k_tile.copy(a.k, b, x.k_head(), j0, a.skv, a.dqk);
-    end_copies();
+  const auto copy_keys = [&](int j0, int stage) {
+    if (j0 < all.end) k_tile(stage).copy(a.k, b, x.k_head(), j0, a.skv, a.dqk);
   };
-  const auto copy_values = [&](int j0) {
-    if (j0 < all.end) v_tile.copy(a.v, b, x.v_head(), j0, a.skv, a.dv);
-    end_copies();
+  const auto copy_values = [&](int j0, int stage) {
+    if (j0 < all.end) v_tile(stage).copy(a.v, b, x.v_head(), j0, a.skv, a.dv);
   };
-  copy_keys(first);
-  if (!P::kTurns) copy_values(first);
+  copy_keys(first, 0);
+  if (!P::kTurns) copy_values(first, 0);
+  end_copies();
+  int stage = 0;
   for (int j0 = first; j0 < all.end; j0 += kKeys) {
     const bool masked = j0 < whole_from || j0 + kKeys > whole_to;
     float s[kN][4];
-    wait_copies<P::kTurns ? 0 : 1>();
+    wait_copies<0>();
     __syncthreads();
-    multiply_rows(s, q, k_tile);
-    __syncthreads();
-    if (P::kTurns) copy_values(j0);
-    else copy_keys(j0 + kKeys);
+    if (!P::kTurns) copy_keys(j0 + kKeys, 1 - stage), copy_values(j0 + kKeys, 1 - stage), end_copies();
+    multiply_rows(s, q, k_tile(stage));
+    if (P::kTurns) {
+      __syncthreads();
+      copy_values(j0, 0), end_copies();
+    }
 
     float unit = kLog2E;
     if (masked || S::kBias || S::kAlibi || !(x.scale > 0.f)) {
@@ -295,17 +299,22 @@ DEV void attention_forward_mma(const Args& a) {
     }
     u32 w[kN / 2][4];
     as_weights<T, kN>(w, s);
-    wait_copies<P::kTurns ? 0 : 1>();
-    __syncthreads();
+    if (P::kTurns) {
+      wait_copies<0>();
+      __syncthreads();
+    }
     if (masked || S::kBias)
-      take_not_finite(out, v_tile, [&](int r, int k) {
+      take_not_finite(out, v_tile(stage), [&](int r, int k) {
         const int i = row0 + 8 * r;
         return i < a.sq && x.score(0.f, i, j0 + k, keys[r]) != least(0.f);
       });
-    multiply_columns(out, w, v_tile);
-    __syncthreads();
-    if (P::kTurns) copy_keys(j0 + kKeys);
-    else copy_values(j0 + kKeys);
+    multiply_columns(out, w, v_tile(stage));
+    if (P::kTurns) {
+      __syncthreads();
+      copy_keys(j0 + kKeys, 0), end_copies();
+    } else {
+      stage = 1 - stage;
+    }
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
