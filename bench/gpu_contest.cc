@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "frontend/handle.h"
-#include "plan/tf32.h"
+#include "plan/judge.h"
 
 namespace tilewright::bench {
 namespace {

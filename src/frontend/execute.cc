@@ -140,13 +140,13 @@ Status check_memory(const PlanBinding& b, const Executable& e, const Bindings& b
   return check_hazards(b, e, bindings);
 }
 
-Status launch(const Description& d, const PlanBinding& b, const Executable& e, const Bindings& bindings,
-              void* workspace, const Queue& queue) {
+Status launch(const Description& d, const PlanBinding& b, const PlanRow& row, const Executable& e,
+              const Bindings& bindings, void* workspace, const Queue& queue) {
   TW_RETURN_IF_BAD(check_memory(b, e, bindings, workspace, queue));
   if (queue.ordinal < 0 && !verify_wanted(d)) return e.run(bindings, workspace, queue);
   const cuda::ScopedDevice device(queue.ordinal);
   TW_RETURN_IF_BAD(device.status());
-  if (verify_wanted(d)) return run_verified(*b.graph, e, bindings, queue);
+  if (verify_wanted(d)) return run_verified(*b.graph, e, row.candidate.notes, bindings, queue);
   return e.run(bindings, workspace, queue);
 }
 
@@ -170,7 +170,8 @@ Status execute_at(const Graph::Impl& impl, Handle handle, const Pack& pack, void
   const PlanBinding& binding = *impl.plans.binding();
   Bindings& bindings = thread_bindings();
   TW_RETURN_IF_BAD(bind(binding, pack, bindings));
-  return launch(impl.description, binding, *impl.plans.at(index).executable, bindings, workspace, queue);
+  const PlanRow& row = impl.plans.at(index);
+  return launch(impl.description, binding, row, *row.executable, bindings, workspace, queue);
 }
 
 // The plan for overridden shapes: the description with those shapes frozen anew, the same engine and configuration.
@@ -241,12 +242,12 @@ Status execute_override(const Graph::Impl& impl, Handle handle, const Pack& pack
           "the plan needs a workspace of {} bytes for the overriding shapes, and {} for the graph's own; build "
           "the graph with the largest shapes",
           bytes, impl.plans.at(index).executable->workspace_bytes());
-    return launch(impl.description, *o->binding, *o->executable, bindings, workspace, queue);
+    return launch(impl.description, *o->binding, impl.plans.at(index), *o->executable, bindings, workspace, queue);
   }
   static thread_local std::vector<char> own;
   if (own.size() < size_t(bytes) + 64) own.resize(size_t(bytes) + 64);
   char* aligned = own.data() + (64 - reinterpret_cast<uintptr_t>(own.data()) % 64) % 64;
-  return launch(impl.description, *o->binding, *o->executable, bindings, aligned, queue);
+  return launch(impl.description, *o->binding, impl.plans.at(index), *o->executable, bindings, aligned, queue);
 }
 
 // The median of at least 3 runs on the CPU, of more while they are short; one before them is not counted.
@@ -297,7 +298,7 @@ Status autotune_over(Graph::Impl& impl, Handle handle, const Map& map, void* wor
         row.candidate.estimated_ms > kHopeless * *plans.at(*best).measured_ms)
       continue;
     const auto run = [&] {
-      return launch(impl.description, *plans.binding(), *row.executable, bindings, workspace, queue);
+      return launch(impl.description, *plans.binding(), row, *row.executable, bindings, workspace, queue);
     };
     const Result<double> ms = timer ? timer->median_ms(run) : cpu_median_ms(run);
     if (!ms) {

@@ -1,6 +1,7 @@
 #include "frontend/verify.h"
 
 #include "plan/harness.h"
+#include "plan/judge.h"
 
 namespace tilewright::graph {
 namespace {
@@ -49,10 +50,12 @@ class HostView {
 
 }  // namespace
 
-Status run_verified(const ir::Graph& g, const Executable& executable, const Bindings& bindings, const Queue& queue) {
+Status run_verified(const ir::Graph& g, const Executable& executable, const std::vector<std::string>& notes,
+                    const Bindings& bindings, const Queue& queue) {
   HostView caller;
   TW_RETURN_IF_BAD(caller.read(g, bindings, queue));
-  Harness harness(g, {.fill = Fill::None});
+  Judges judges(g);
+  Harness harness(judges.of(notes), {.fill = Fill::None});
   harness.copy_inputs(caller.bindings());
   if (Status s = harness.check_run(executable, queue); s.is_bad())
     return error(error_code_t::GRAPH_EXECUTION_FAILED, "verify: {}", s.err_msg);

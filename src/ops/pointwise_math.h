@@ -140,7 +140,9 @@ inline Bd erf(Bd x) {
   return bounded::apply([](double a) { return std::erf(a); }, x);
 }
 inline Bd tanh(Bd x) {
-  return bounded::apply([](double a) { return std::tanh(a); }, x);
+  Bd y = bounded::apply([](double a) { return std::tanh(a); }, x);
+  y.e += t_rounding.tanh * std::fabs(y.v);
+  return y;
 }
 inline Bd sigmoid(Bd x) {
   return bounded::apply([](double a) { return sigmoid(a); }, x, 8);

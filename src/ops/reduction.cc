@@ -54,7 +54,8 @@ Bounded fold(ReductionMode_t mode, int64_t count, const auto& element) {
     case ReductionMode_t::ADD:
     case ReductionMode_t::NORM1: return sum.total();
     case ReductionMode_t::AVG: return sum.total() / Bounded(double(count));
-    case ReductionMode_t::NORM2: return pw::sqrt(sum.total());
+    case ReductionMode_t::NORM2:  // of squares, which no error makes negative
+      return bounded::apply([](double a) { return std::sqrt(std::max(a, 0.0)); }, sum.total());
     case ReductionMode_t::MUL:
     case ReductionMode_t::MUL_NO_ZEROS: return product.total;
     // The identity of an empty maximum or minimum; 0 for an empty largest magnitude.

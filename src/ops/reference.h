@@ -41,8 +41,11 @@ class RefTensor {
  private:
   Bounded load(int64_t offset) const { return load_element(memory, tensor->storage_type(), offset); }
   Bounded widen(Bounded b) const {
-    if (read_u > 0) b.e += read_u * std::fabs(b.v) + read_eta;
-    if (read_u > 0 && std::isfinite(b.v) && !(std::fabs(b.v) + b.e <= read_limit)) b.e = kInfinity;
+    if (!(read_u > 0) || !std::isfinite(b.v)) return b;  // an infinity is stored as it is
+    const double a = std::fabs(b.v);
+    b.e += read_u * a + read_eta;
+    // As in bounded.h: surely beyond half of the largest number, it may be an infinity and has a bound all the same.
+    if (!(a + b.e <= read_limit) && !(a - b.e >= read_limit / 2)) b.e = kInfinity;
     return b;
   }
 };

@@ -123,12 +123,13 @@ Status PlanList::create(std::shared_ptr<const ir::Graph> graph, const Target& ta
     return x.candidate.estimated_ms < y.candidate.estimated_ms;
   });
 
+  std::set<std::string> there;
+  std::vector<std::string> names;  // of the rows: making one takes a microsecond
+  for (const PlanRow& p : plans_) there.insert(p.name());
+  for (const PlanRow& r : rows) names.push_back(r.name());
   auto append = [&](auto wanted) {
-    for (const PlanRow& r : rows) {
-      const bool there =
-          std::any_of(plans_.begin(), plans_.end(), [&](const PlanRow& p) { return p.name() == r.name(); });
-      if (!there && wanted(r.candidate)) plans_.push_back(r);
-    }
+    for (size_t i = 0; i < rows.size(); ++i)
+      if (wanted(rows[i].candidate) && there.insert(names[i]).second) plans_.push_back(rows[i]);
   };
   const bool fresh = plans_.empty();
   for (HeurMode_t mode : modes) append([&](const Candidate& c) { return listed_in(c, mode); });

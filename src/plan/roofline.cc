@@ -65,11 +65,11 @@ Result<double> median_ms(const Queue& queue, const DeviceTimer::Run& run, int64_
 // How far apart source and destination lie decides a third of the rate, as memory is spread over its channels: the best
 // of a few distances.
 Result<double> gpu_bytes_per_s(const Queue& queue) {
-  constexpr size_t kHalf = size_t(512) << 20;
+  constexpr size_t kHalf = size_t(256) << 20;
   TW_ASSIGN_OR_RETURN(const cuda::DeviceMemory memory,
-                      cuda::DeviceMemory::allocate(queue.ordinal, 2 * kHalf + (1 << 20)));
+                      cuda::DeviceMemory::allocate(queue.ordinal, 2 * kHalf + (4 << 20)));
   double least_ms = 0;
-  for (const size_t gap : {size_t(0), size_t(8) << 10, size_t(72) << 10}) {
+  for (const size_t gap : {size_t(0), size_t(8) << 10, size_t(72) << 10, size_t(520) << 10, size_t(2120) << 10}) {
     const auto copy = [&](int64_t) {
       return cuda::check(cuda::driver().memcpy_dtod_async(address(memory), address(memory) + kHalf + gap, kHalf,
                                                           static_cast<cuda::CUstream>(queue.stream)),

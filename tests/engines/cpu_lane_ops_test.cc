@@ -65,9 +65,11 @@ void check_mode(const Row& row, const Rounding& rounding) {
     const Bounded want = row.formula(double(x[i]), double(y[i]), double(m[i]), p);
     const double got = double(out[i]);
     if (!(want.e < kInfinity)) continue;
-    const bool ok = std::isnan(want.v) ? std::isnan(got)
-                                       : got == want.v || std::fabs(got - want.v) <=
-                                                              want.e + rounding.u * std::fabs(want.v) + rounding.eta;
+    const bool infinite = bounded::may_be_infinite(want) && got == std::copysign(kInfinity, want.v);
+    const bool ok = std::isnan(want.v)
+                        ? std::isnan(got)
+                        : got == want.v || infinite ||
+                              std::fabs(got - want.v) <= want.e + rounding.u * std::fabs(want.v) + rounding.eta;
     if (ok) continue;
     ++wrong;
     ADD_FAILURE() << to_string(row.mode) << "(" << x[i] << ", " << y[i] << ", " << m[i] << ") = " << got

@@ -13,6 +13,7 @@
 #include "frontend/builder.h"
 #include "ops/attention_common.h"
 #include "plan/device_copy.h"
+#include "plan/judge.h"
 #include "support/attention_case.h"
 #include "support/cudnn_queue.h"
 #include "support/cudnn_text.h"
@@ -116,6 +117,7 @@ std::vector<Problem> problems() {
   t.add("bias", kBoth, [](Problem& p) { p.c.bias = {1, p.c.hq, p.c.sq, p.c.skv}; });
   t.add("bias_per_batch_causal", kBoth, [](Problem& p) { p.c.bias = {p.c.b, 1, p.c.sq, p.c.skv}, p.c.right = 0; });
   t.add("dbias", kBackward, [](Problem& p) { p.c.bias = p.c.dbias = {1, p.c.hq, p.c.sq, p.c.skv}; });
+  t.add("dbias_each", kBackward, [](Problem& p) { p.c.bias = p.c.dbias = {p.c.b, p.c.hq, p.c.sq, p.c.skv}; });
   t.add("dbias_no_scale_causal", kBackward, [](Problem& p) {
     p.c.bias = p.c.dbias = {1, p.c.hq, p.c.sq, p.c.skv}, p.c.scale.reset(), p.c.right = 0;
   });
@@ -557,6 +559,7 @@ TEST(CudnnSdpaRandom, ProblemsAreTakenOrRefusedWithReasons) {
 class CudnnSdpaPlansGpu : public testing::CudnnGpu {
  protected:
   // Calls visit(executable, config) for every plan.
+  // Visits with the plan, its configuration's name and its notes.
   template <class Visit>
   void for_each_plan(const ir::Graph& g, Visit visit) {
     const Verdict v = cudnn_engine().propose(g, target_);
@@ -571,7 +574,8 @@ class CudnnSdpaPlansGpu : public testing::CudnnGpu {
       }
       const auto plan = cudnn_engine().load(g, *artifact, target_, nullptr);
       ASSERT_TRUE(plan) << c.config << ": " << plan.status();
-      visit(**plan, c.config);
+      if constexpr (std::is_invocable_v<Visit, const Executable&, const std::string&>) visit(**plan, c.config);
+      else visit(**plan, c.config, c.notes);
       ++plans;
     }
     EXPECT_GT(plans, 0);
@@ -727,8 +731,9 @@ class CudnnSdpaGpu : public CudnnSdpaPlansGpu, public ::testing::WithParamInterf
 
 TEST_P(CudnnSdpaGpu, EveryPlanIsRight) {
   const ir::Graph g = GetParam().graph();
-  Harness harness(g, {.seed = 1});
-  for_each_plan(g, [&](const Executable& plan, const std::string& config) {
+  Judges judges(g);
+  for_each_plan(g, [&](const Executable& plan, const std::string& config, const std::vector<std::string>& notes) {
+    Harness harness(judges.of(notes), {.seed = 1});
     const Status s = harness.check_run(plan, queue_);
     EXPECT_TRUE(s.is_good()) << config << ": " << s;
     if (GetParam().deterministic) {

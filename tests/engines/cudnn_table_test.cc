@@ -9,6 +9,7 @@
 #include "engines/cudnn/engine.h"
 #include "engines/cudnn/lowering.h"
 #include "plan/harness.h"
+#include "plan/judge.h"
 #include "support/cudnn_queue.h"
 #include "support/cudnn_table.h"
 
@@ -93,7 +94,7 @@ TEST_P(CudnnTableGpu, EveryEngineIsRight) {
     EXPECT_FALSE(v.reasons.empty());
     return;
   }
-  Harness harness(row.graph);
+  Judges judges(row.graph);
   std::set<std::string> seen;
   int right = 0, inexact = 0;
   for (const Candidate& c : v.proposal->candidates()) {
@@ -111,6 +112,7 @@ TEST_P(CudnnTableGpu, EveryEngineIsRight) {
     const Result<std::unique_ptr<Executable>> plan = cudnn_engine().load(row.graph, *artifact, target_, nullptr);
     ASSERT_TRUE(plan) << c.config << ": " << plan.status();
     seen.insert(engine);
+    Harness harness(judges.of(c.notes));
     const Status s = harness.check_run(**plan, queue_);
     if (s.is_bad() && close(harness)) {
       ++inexact;

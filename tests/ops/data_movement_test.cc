@@ -317,6 +317,8 @@ TEST(Concatenate, InPlaceInputMayLieInItsPartOfTheOutput) {
   y->set_output(true);
   EveryPlan plans(g);
   ASSERT_TRUE(plans.run());
+  if (testing::test_handle())
+    GTEST_SKIP() << "on a GPU the plans above are all; its memory is not the test's to lay out";
   for (int64_t i = 0; i < g.get_execution_plan_count(); ++i) {
     std::vector<float> first = {0, 1, 2, 3, 4, 5}, whole(18, -1);
     std::iota(whole.begin() + 6, whole.end(), 6.f);

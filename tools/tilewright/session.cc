@@ -7,7 +7,6 @@
 #include "plan/device_copy.h"
 #include "plan/device_timer.h"
 #include "plan/plan_file.h"
-#include "plan/tf32.h"
 #include "terminal.h"
 
 namespace tilewright::tool {
@@ -85,10 +84,8 @@ Status Session::run_once(Harness& harness, int64_t index) {
 }
 
 const ir::Graph& Session::judge(int64_t index) {
-  const auto& notes = graph_.impl().plans.at(index).candidate.notes;
-  if (std::find(notes.begin(), notes.end(), kTf32Note) == notes.end()) return *ir_;
-  if (!tf32_) tf32_ = std::make_unique<const ir::Graph>(with_tf32(*ir_));
-  return *tf32_;
+  if (!judges_) judges_ = std::make_unique<Judges>(*ir_);
+  return judges_->of(graph_.impl().plans.at(index).candidate.notes);
 }
 
 PlanInfo Session::info(int64_t index) const {

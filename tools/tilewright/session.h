@@ -9,6 +9,7 @@
 #include "chosen_device.h"
 #include "ir/graph.h"
 #include "plan/harness.h"
+#include "plan/judge.h"
 #include "tilewright/graph.h"
 
 namespace tilewright::tool {
@@ -29,7 +30,7 @@ class Session {
 
   const std::string& path() const { return path_; }
   const ir::Graph& ir() const { return *ir_; }
-  // The graph that judges a plan: where the plan may round FLOAT operands to TF32, one that allows it.
+  // The graph that judges a plan, allowing what its notes admit.
   const ir::Graph& judge(int64_t index);
   const ChosenDevice& device() const { return device_; }
   std::vector<PlanInfo> plans() const { return graph_.plans(); }
@@ -61,7 +62,7 @@ class Session {
   const ChosenDevice& device_;
   graph::Graph graph_;
   std::shared_ptr<const ir::Graph> ir_;
-  std::unique_ptr<const ir::Graph> tf32_;  // made when first asked for
+  std::unique_ptr<Judges> judges_;
 };
 
 // Plans whose name contains the fragment; all when it is empty. Rows that offer no plan are left out.

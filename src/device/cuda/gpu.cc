@@ -113,8 +113,11 @@ Result<CUcontext> primary_context(int ordinal) {
 }
 
 int current_device() {
+  CUcontext context = nullptr;  // asked for first: without one the device is an error, which tools would report
   CUdevice device = -1;
-  return driver_lookup().driver && driver().ctx_get_device(&device) == kSuccess ? device : -1;
+  const bool found = driver_lookup().driver && driver().ctx_get_current(&context) == kSuccess && context &&
+                     driver().ctx_get_device(&device) == kSuccess;
+  return found ? device : -1;
 }
 
 ScopedDevice::ScopedDevice(int ordinal) {
@@ -154,13 +157,13 @@ Result<DeviceMemory> DeviceMemory::allocate(int ordinal, int64_t bytes) {
 }
 
 PointerInfo pointer_info(const void* pointer) {
-  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
-  unsigned type = 0;
-  if (driver().pointer_get_attribute(&type, kPointerMemoryType, address) != kSuccess) return {};
-  if (type == kMemoryTypeHost) return {MemoryKind::Host, -1};
+  unsigned type = 0;  // stays 0 for memory that CUDA does not know
   int ordinal = -1;
-  driver().pointer_get_attribute(&ordinal, kPointerDeviceOrdinal, address);
-  return {MemoryKind::Device, ordinal};
+  CUpointer_attribute wanted[] = {kPointerMemoryType, kPointerDeviceOrdinal};
+  void* values[] = {&type, &ordinal};
+  if (driver().pointer_get_attributes(2, wanted, values, reinterpret_cast<CUdeviceptr>(pointer)) != kSuccess) return {};
+  if (type == kMemoryTypeHost) return {MemoryKind::Host, -1};
+  return type == 0 ? PointerInfo{} : PointerInfo{MemoryKind::Device, ordinal};
 }
 
 Result<std::unique_ptr<Stopwatch>> Stopwatch::make() {

@@ -6,8 +6,8 @@
 #include "engines/cudnn/program.h"
 #include "fuse/regions.h"
 #include "ir/op_def.h"
+#include "plan/judge.h"
 #include "plan/rates.h"
-#include "plan/tf32.h"
 
 namespace tilewright {
 namespace {
@@ -155,7 +155,7 @@ class CudnnProposal : public Proposal {
       c.notes.push_back("adds FP8 products in fewer bits than FLOAT");
       c.numerical_notes.push_back(NumericalNote_t::REDUCED_PRECISION_REDUCTION);
     }
-    if (drops(prepared_.graph)) c.notes.push_back("draws cuDNN's own random numbers");
+    note_graph(c);
     std::vector<std::string> ops;
     for (const ir::Node& n : prepared_.graph.nodes) ops.push_back(n.op->name);
     if (const KnownBad* bad = find_known_bad(known_bad(), l.config, ops, lookup().version))
@@ -172,8 +172,15 @@ class CudnnProposal : public Proposal {
     c.estimated_ms = estimate_ms(prepared_.graph, target_, 0) + 0.005 * double(segments_.size() - 1);
     c.modes = {HeurMode_t::A, HeurMode_t::B, HeurMode_t::FALLBACK};
     c.notes.push_back(fmt::format("{} cuDNN plans", segments_.size()));
-    if (drops(prepared_.graph)) c.notes.push_back("draws cuDNN's own random numbers");
+    note_graph(c);
     return c;
+  }
+
+  // What holds for every plan of this graph.
+  void note_graph(Candidate& c) const {
+    if (has_tanh(prepared_.graph)) c.notes.push_back(kTanhNote);
+    if (has_dbias(prepared_.graph)) c.notes.push_back(kDbiasNote);
+    if (drops(prepared_.graph)) c.notes.push_back("draws cuDNN's own random numbers");
   }
 
   Prepared prepared_;

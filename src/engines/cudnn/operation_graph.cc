@@ -9,6 +9,7 @@ namespace tilewright::cudnn {
 namespace {
 
 constexpr int64_t kMostKnobs = 64, kMostNotes = 32;
+constexpr int64_t kFewKnobs = 8;  // asked for first: cuDNN does not tell how many there are, and each takes time to make
 
 int heuristic_number(HeurMode_t mode) {
   switch (mode) {  // CUDNN_HEUR_MODE_A, B and FALLBACK
@@ -30,8 +31,11 @@ std::string last_pages() {
 Result<Config> config_of(const Descriptor& engine_config, const Descriptor& engine) {
   Config c;
   TW_ASSIGN_OR_RETURN(c.engine, engine.get_integer(Attr::ENGINE_GLOBAL_INDEX));
-  TW_ASSIGN_OR_RETURN(const std::vector<Descriptor> choices,
-                      engine_config.get_descriptors(Attr::ENGINECFG_KNOB_CHOICES, Kind::KNOB_CHOICE, kMostKnobs));
+  std::vector<Descriptor> choices;
+  for (const int64_t room : {kFewKnobs, kMostKnobs}) {
+    TW_ASSIGN_OR_RETURN(choices, engine_config.get_descriptors(Attr::ENGINECFG_KNOB_CHOICES, Kind::KNOB_CHOICE, room));
+    if (int64_t(choices.size()) < room) break;
+  }
   for (const Descriptor& choice : choices) {
     TW_ASSIGN_OR_RETURN(const std::vector<int> type,
                         choice.get_values(Attr::KNOB_CHOICE_KNOB_TYPE, AttrType::KNOB_TYPE, 1));

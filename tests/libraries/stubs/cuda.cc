@@ -131,10 +131,11 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstre
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t n, CUstream s) {
   return put(s, [=, memory = checked(to, n)] { std::memset(memory, value, n); });
 }
-CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr p) {
-  if (!is_of_gpu(p, 1)) return kErrorInvalidValue;
-  if (attribute == kPointerMemoryType) *static_cast<unsigned*>(value) = kMemoryTypeDevice;
-  else *static_cast<int*>(value) = 0;
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* wanted, void** values, CUdeviceptr p) {
+  const bool known = is_of_gpu(p, 1);
+  for (unsigned i = 0; i < count; ++i)
+    if (wanted[i] == kPointerMemoryType) *static_cast<unsigned*>(values[i]) = known ? kMemoryTypeDevice : 0;
+    else *static_cast<int*>(values[i]) = known ? 0 : -2;
   return kSuccess;
 }
 
