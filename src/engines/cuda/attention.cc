@@ -39,7 +39,8 @@ class AttentionKernels {
     const double pairs = 2 * ops::visible_pairs(o_), heads = double(o_.b * o_.hq);
     const int64_t q_tiles = blocks_of(o_.sq, tile()), k_tiles = blocks_of(o_.skv, tile());
     if (!p_.backward()) {
-      const double flops = pairs * double(o_.dqk + o_.dv);
+      const double waste = double(q_tiles * tile()) / double(std::max<int64_t>(o_.sq, 1));  // of a last, partial tile
+      const double flops = pairs * double(o_.dqk + o_.dv) * waste;
       if (mma_) add_mma("attention_forward_mma", "attention_mma", o_.b * o_.hq * q_tiles, flops);
       else add("attention_forward", "", o_.dv, o_.b * o_.hq * q_tiles, flops);
     } else {

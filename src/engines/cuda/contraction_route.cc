@@ -115,7 +115,7 @@ void choose_parts(ContractionRoute& r, const ContractionSpace& s, const KernelOp
 
 // As a share of the tensor cores' rate for HALF.
 double flops_share(const ContractionRoute& r, const KernelOptions& options) {
-  if (r.kind == ContractionRoute::TensorCores) return r.rows * r.columns > 64 * 64 ? 0.3 : 0.2;
+  if (r.kind == ContractionRoute::TensorCores) return r.rows * r.columns > 64 * 64 ? 0.4 : 0.25;
   const bool small = options.arch % 10 != 0 || options.arch == 120;  // parts for graphics and embedded ones
   const double cores = options.arch >= 100 && !small ? 1 / 32. : options.arch == 75 ? 1 / 8. : small ? 1 / 4. : 1 / 16.;
   const double share = r.sum == "double" ? cores * (small || options.arch == 75 ? 1 / 32. : 1 / 2.) : cores;

@@ -63,9 +63,9 @@ std::vector<RowShape> row_shapes(const RowNeeds& n) {
   } else if (vectors <= 256) {
     add({64, 4, 1}), add({32, 8, 4}), add({128, 2, 1}), early({64, 4, 1});
   } else if (vectors <= 512) {
-    if (n.depth > 1 || n.columns) add({128, 4, 1}), add({256, 2, 1});
-    else add({256, 2, 1}), add({128, 4, 1});
-    early({256, 2, 1}), early({128, 4, 1});
+    if (n.columns) add({256, 2, 1}), add({128, 4, 1});
+    else if (n.depth > 1) add({128, 4, 1}), add({256, 2, 1}), early({256, 2, 1}), early({128, 4, 1});
+    else early({256, 2, 1}), add({256, 2, 1}), add({128, 4, 1}), early({128, 4, 1});
     add({64, 8, 1}), add({512, 1, 1});
   } else if (vectors <= 1024) {
     add({256, 4, 1}), add({128, 8, 1}), early({256, 4, 1}), add({512, 2, 1}), add({1024, 1, 1});

@@ -17,23 +17,37 @@ using namespace cudnn;
 constexpr const char* kSplit = "split";
 constexpr HeurMode_t kModes[] = {HeurMode_t::A, HeurMode_t::B, HeurMode_t::FALLBACK};
 
-// cuDNN's fast engines of normalisations take a scale of X's type only; what takes another reaches a quarter of the
-// memory's rate (docs/performance.md).
-bool is_slow_norm(const ir::Graph& g) {
-  return std::any_of(g.nodes.begin(), g.nodes.end(), [&](const ir::Node& n) {
+// What share of the memory's rate cuDNN's engines reach (docs/performance.md). Its fast engines of normalisations take
+// a scale of X's type only; those of instance normalisation and of statistics alone are slow.
+double memory_share(const ir::Graph& g) {
+  double share = 0.88;
+  for (const ir::Node& n : g.nodes) {
     const std::string_view op = n.op->name;
     const int scale = op == "layernorm" || op == "rmsnorm" ? n.op->input_port("SCALE") : -1;
-    return scale >= 0 && n.in[size_t(scale)] != ir::kNone &&
-           g.tensor(n.in[size_t(scale)]).type != g.tensor(n.in[0]).type;
-  });
+    const bool other_type =
+        scale >= 0 && n.in[size_t(scale)] != ir::kNone && g.tensor(n.in[size_t(scale)]).type != g.tensor(n.in[0]).type;
+    if (other_type || op.substr(0, 12) == "instancenorm" || (op == "genstats" && g.nodes.size() == 1)) return 0.22;
+    if (op == "batchnorm") share = 0.56;
+  }
+  return share;
+}
+
+// Convolutions of few channels fill a part of what tensor cores multiply at once.
+double flops_share(const ir::Graph& g) {
+  for (const ir::Node& n : g.nodes) {
+    const bool forward = n.op == ir::find_op("conv_fprop");
+    if (forward && g.tensor(n.in[0]).dim[1] % 8 != 0 && g.tensor(n.in[1]).dim[1] == g.tensor(n.in[0]).dim[1])
+      return 0.1;
+  }
+  return 1;
 }
 
 // cuDNN's order is kept by a thousandth per place in its list.
 double estimate_ms(const ir::Graph& g, const Target& target, int64_t rank) {
   const Rates peak = peak_rates(target);
   const ir::Cost cost = ir::cost(g);
-  const double memory = cost.bytes / peak.bytes_per_ms * (is_slow_norm(g) ? 4 : 1);
-  return (0.003 + std::max(memory, cost.flops / peak.flops_per_ms)) * (1 + 1e-3 * double(rank));
+  const double memory = cost.bytes / peak.bytes_per_ms / memory_share(g);
+  return (0.003 + std::max(memory, cost.flops / peak.flops_per_ms / flops_share(g))) * (1 + 1e-3 * double(rank));
 }
 
 // Whether attention drops by probability.

@@ -9,7 +9,8 @@ namespace tilewright::cudnn {
 namespace {
 
 constexpr int64_t kMostKnobs = 64, kMostNotes = 32;
-constexpr int64_t kFewKnobs = 8;  // asked for first: cuDNN does not tell how many there are, and each takes time to make
+constexpr int64_t kFewKnobs =
+    8;  // asked for first: cuDNN does not tell how many there are, and each takes time to make
 
 int heuristic_number(HeurMode_t mode) {
   switch (mode) {  // CUDNN_HEUR_MODE_A, B and FALLBACK
