@@ -1,6 +1,7 @@
 #include "device/cuda/gpu.h"
 
 #include <array>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -71,10 +72,9 @@ Result<GpuProperties> GpuProperties::as_ptx_of(int older) const {
 
 int device_count() { return driver_lookup().driver ? driver_lookup().devices : 0; }
 
-Result<GpuProperties> gpu_properties(int ordinal) {
-  if (!driver_lookup().driver) return error(error_code_t::CUDA_API_FAILED, "{}", driver_lookup().problem);
-  if (ordinal < 0 || ordinal >= device_count())
-    return invalid("there is no GPU {}: this machine has {}, counted from 0", ordinal, device_count());
+namespace {
+
+Result<GpuProperties> asked_properties(int ordinal) {
   CUdevice device = 0;
   TW_RETURN_IF_BAD(check(driver().device_get(&device, ordinal), "cuDeviceGet"));
   nlohmann::json j;
@@ -95,6 +95,24 @@ Result<GpuProperties> gpu_properties(int ordinal) {
   j["driverVer"] = version;
   j["deviceName"] = name;
   return GpuProperties::from_json(j.dump());
+}
+
+}  // namespace
+
+// The driver takes milliseconds to tell some of them, as the clocks, and none changes: they are asked for once.
+Result<GpuProperties> gpu_properties(int ordinal) {
+  static std::mutex mutex;
+  static std::map<int, GpuProperties> known;
+  if (!driver_lookup().driver) return error(error_code_t::CUDA_API_FAILED, "{}", driver_lookup().problem);
+  if (ordinal < 0 || ordinal >= device_count())
+    return invalid("there is no GPU {}: this machine has {}, counted from 0", ordinal, device_count());
+  const std::lock_guard lock(mutex);
+  auto found = known.find(ordinal);
+  if (found == known.end()) {
+    TW_ASSIGN_OR_RETURN(GpuProperties properties, asked_properties(ordinal));
+    found = known.emplace(ordinal, std::move(properties)).first;
+  }
+  return found->second;
 }
 
 Result<CUcontext> primary_context(int ordinal) {
