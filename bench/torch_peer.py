@@ -49,10 +49,10 @@ def parse(name):
     if family.split("_")[0] in ("layernorm", "rmsnorm"):
         m = re.fullmatch(r"(\d+)x(\d+)(_scale_float)?", size)
         return (family, dict(rows=int(m[1]), width=int(m[2]), wide=bool(m[3]))) if m else None
-    if family in ("softmax", "add+gelu", "transpose"):
+    if family in ("softmax", "softmax_written", "add+gelu", "transpose"):
         rows, columns = numbers(size)
         return family, dict(rows=rows, columns=columns)
-    if family in ("batchnorm+relu", "nchw_to_nhwc"):
+    if family in ("batchnorm+relu", "instancenorm", "genstats", "nchw_to_nhwc"):
         n, c, hw = numbers(size)
         return family, dict(n=n, c=c, hw=hw)
     if family == "amax":
@@ -138,6 +138,13 @@ def make(torch, family, s):
         x = lambda: random(s["n"], s["c"], s["hw"], s["hw"]).to(memory_format=torch.channels_last)
         p = lambda: random(s["c"], dtype=f32)
         return lambda: (x(), p(), p()), lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, training=True)), True, True
+    if family in ("instancenorm", "genstats"):
+        x = lambda: random(s["n"], s["c"], s["hw"], s["hw"]).to(memory_format=torch.channels_last)
+        p = lambda: random(s["c"], dtype=f32)
+        if family == "instancenorm":
+            return lambda: (x(), p(), p()), lambda x, w, b: F.instance_norm(x, weight=w, bias=b), True, True
+        sums = lambda x: (x.sum((0, 2, 3), dtype=f32), x.float().square().sum((0, 2, 3)))
+        return lambda: (x(),), sums, True, True
     if family == "nchw_to_nhwc":
         return (lambda: (random(s["n"], s["c"], s["hw"], s["hw"]),),
                 lambda x: x.contiguous(memory_format=torch.channels_last), False, True)
@@ -146,6 +153,12 @@ def make(torch, family, s):
     matrix = lambda: random(s["rows"], s["columns"])
     if family == "softmax":
         return lambda: (matrix(),), lambda x: F.softmax(x, -1), True, True
+    if family == "softmax_written":
+        def written(x):
+            e = (x.float() - x.amax(-1, keepdim=True)).exp()
+            return (e / e.sum(-1, keepdim=True)).to(x.dtype)
+
+        return lambda: (matrix(),), written, True, True
     if family == "add+gelu":
         return lambda: (matrix(), matrix()), lambda x, z: F.gelu(x + z), True, True
     return lambda: (matrix(),), lambda x: x.t().contiguous(), True, True

@@ -50,4 +50,5 @@ assert torch_peer.parse("conv+bias+relu/32x3x224-64_7x7s2")[1]["stride"] == 2
 assert torch_peer.parse("matmul/16x4096x8")[1] == dict(b=1, m=16, k=4096, n=8)
 assert torch_peer.parse("attention_decode/b32hq32hkv8s8192d128")[1] == dict(
     b=32, hq=32, hkv=8, sq=1, skv=8192, d=128, causal=False)
+assert torch_peer.parse("instancenorm/32x256x56")[1] == dict(n=32, c=256, hw=56)
 assert torch_peer.parse("unheard/of") is None
