@@ -60,8 +60,8 @@ DEV void attention_dq_mma(const Args& a) {
     __syncthreads();
     k_tile.copy(a.k, b, x.k_head(), j0, a.skv, a.dqk);
     v_tile.copy(a.v, b, x.v_head(), j0, a.skv, a.dv);
-    end_copies();
-    wait_copies<0>();
+    copies_asked();
+    copies_there<0>();
     __syncthreads();
     float s[kN][4], dp[kN][4];
     multiply_rows(s, q, k_tile);
@@ -113,11 +113,11 @@ DEV void attention_dkv_mma(const Args& a) {
       __syncthreads();
       q_tile.copy(a.q, b, h, i0, a.sq, a.dqk);
       d_out_tile.copy(a.d_out, b, h, i0, a.sq, a.dv);
-      end_copies();
+      copies_asked();
       RowStatistics mine[kRows / 32];  // of the queries lane, lane + 32
 #pragma unroll
       for (int r = 0; r < kRows / 32; ++r) mine[r] = row_statistics<S>(a, b, h, i0 + lane + 32 * r);
-      wait_copies<0>();
+      copies_there<0>();
       __syncthreads();
       float s[kN][4], dp[kN][4];
       multiply_rows(s, k, q_tile);

@@ -26,7 +26,7 @@ struct MmaTile {
     for (int e = int(threadIdx.x); e < kRows * kPieces; e += kMmaThreads) {
       const int r = e / kPieces, p = e % kPieces;
       const bool there = first + r < rows && p * 8 < columns;
-      copy_16(piece(r, p), there ? from + (first + r) * t.stride[2] + p * 8 : from, there);
+      copy_async_16(piece(r, p), there ? from + (first + r) * t.stride[2] + p * 8 : from, there);
     }
   }
 };
@@ -180,8 +180,8 @@ DEV void store_rows(const Tensor<T>& to, int b, int h, int row, int rows, int co
 }
 
 DEV float quad_reduce(Max, float x) {
-  x = fast_max(x, shuffle(x, 1));
-  return fast_max(x, shuffle(x, 2));
+  x = max(x, shuffle(x, 1));
+  return max(x, shuffle(x, 2));
 }
 DEV float quad_reduce(Sum, float x) {
   x += shuffle(x, 1);
@@ -229,8 +229,8 @@ DEV void attention_forward_mma(const Args& a) {
   const int b = x.b, h = x.h, row0 = i0 + 16 * warp + lane / 4;
 
   q_tile.copy(a.q, b, h, i0, a.sq, a.dqk);
-  end_copies();
-  wait_copies<0>();
+  copies_asked();
+  copies_there<0>();
   __syncthreads();
   const MmaRows<T, kHead, P::kKept> q = {q_tile, 16 * warp};
   __syncthreads();
@@ -250,18 +250,18 @@ DEV void attention_forward_mma(const Args& a) {
   };
   copy_keys(first, 0);
   if (!P::kTurns) copy_values(first, 0);
-  end_copies();
+  copies_asked();
   int stage = 0;
   for (int j0 = first; j0 < all.end; j0 += kKeys) {
     const bool masked = j0 < whole_from || j0 + kKeys > whole_to;
     float s[kN][4];
-    wait_copies<0>();
+    copies_there<0>();
     __syncthreads();
-    if (!P::kTurns) copy_keys(j0 + kKeys, 1 - stage), copy_values(j0 + kKeys, 1 - stage), end_copies();
+    if (!P::kTurns) copy_keys(j0 + kKeys, 1 - stage), copy_values(j0 + kKeys, 1 - stage), copies_asked();
     multiply_rows(s, q, k_tile(stage));
     if (P::kTurns) {
       __syncthreads();
-      copy_values(j0, 0), end_copies();
+      copy_values(j0, 0), copies_asked();
     }
 
     float unit = kLog2E;
@@ -278,8 +278,8 @@ DEV void attention_forward_mma(const Args& a) {
     for (int r = 0; r < 2; ++r) {
       float most = least(0.f);
 #pragma unroll
-      for (int n = 0; n < kN; ++n) most = fast_max(most, fast_max(s[n][2 * r], s[n][2 * r + 1]));
-      most = fast_max(top[r], quad_reduce(Max(), most) * unit);
+      for (int n = 0; n < kN; ++n) most = max(most, max(s[n][2 * r], s[n][2 * r + 1]));
+      most = max(top[r], quad_reduce(Max(), most) * unit);
       const float shift = most == least(0.f) ? 0.f : most, again = fast_exp2(top[r] - shift);
       float sum = 0.f;
 #pragma unroll
@@ -300,7 +300,7 @@ DEV void attention_forward_mma(const Args& a) {
     u32 w[kN / 2][4];
     as_weights<T, kN>(w, s);
     if (P::kTurns) {
-      wait_copies<0>();
+      copies_there<0>();
       __syncthreads();
     }
     if (masked || S::kBias)
@@ -311,7 +311,7 @@ DEV void attention_forward_mma(const Args& a) {
     multiply_columns(out, w, v_tile(stage));
     if (P::kTurns) {
       __syncthreads();
-      copy_keys(j0 + kKeys, 0), end_copies();
+      copy_keys(j0 + kKeys, 0), copies_asked();
     } else {
       stage = 1 - stage;
     }

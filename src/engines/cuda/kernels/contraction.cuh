@@ -59,26 +59,6 @@ DEV void load_blocks(u32 (&r)[4], const char* at) {
                  : "r"(address)
                  : "memory");
 }
-// 16 bytes to shared memory, by the time that wait_for_copies says so; zeros where `inside` is false.
-DEV void copy(char* to, const void* from, bool inside) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from),
-               "r"(inside ? 16 : 0)
-               : "memory");
-#endif
-}
-DEV void end_of_stage() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-// All stages but the last kBut are there.
-template <int kBut>
-DEV void wait_for_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(kBut) : "memory");
-#endif
-}
 #if __CUDA_ARCH__ >= 800
 #define TW_PRODUCT(A, B, C, SHAPE, REGISTER) \
   DEV void product(A, B, C (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { \
@@ -340,7 +320,7 @@ struct Part {
         if constexpr (kCopied) {
           const E* from;
           const bool inside = O::find(a, row[j], at[0], from);
-          copy(stage + M::template place<O, kRows>(row_of(j), sum_of()), from, inside);
+          copy_async_16(stage + M::template place<O, kRows>(row_of(j), sum_of()), from, inside);
         } else {
 #pragma unroll
           for (int p = 0; p < kWhere; ++p) O::load(a, row[j], at[p], e[j] + p * kWidth);
@@ -452,17 +432,17 @@ DEV void contract_tiles(const Args& a, Index) {
         left.fetch(a, batch, k, stage(s)), right.fetch(a, batch, k, stage(s) + M::kBytesA);
         left.put(stage(s)), right.put(stage(s) + M::kBytesA);
       }
-      end_of_stage();
+      copies_asked();
     }
     int now = 0;
 #pragma unroll 1
     for (Index k = begin; k < end; k += M::kSums) {
-      wait_for_copies<kAhead - 1>();
+      copies_there<kAhead - 1>();
       __syncthreads();
       char* const next = stage(now + kAhead);
       const Index ahead = k + Index(kAhead * M::kSums);
       if (ahead < end) left.fetch(a, batch, ahead, next), right.fetch(a, batch, ahead, next + M::kBytesA);
-      end_of_stage();
+      copies_asked();
       m.multiply(stage(now), stage(now) + M::kBytesA);
       if (ahead < end) left.put(next), right.put(next + M::kBytesA);
       now = now + 1 == M::kStages ? 0 : now + 1;

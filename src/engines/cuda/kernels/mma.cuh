@@ -1,4 +1,4 @@
-// Matrix products of a warp on 16-bit operands, and how they get there: sm_80 and newer. A fragment of A has rows g and
+// Matrix products of a warp on 16-bit operands: sm_80 and newer. A fragment of A has rows g and
 // g + 8 of 16 and the columns 2t, 2t + 1 and 8 further of 16, g = lane / 4 and t = lane % 4; one of B the same rows of
 // k and column g of 8; sums have rows g and g + 8 and columns 2t and 2t + 1 of 8.
 #pragma once
@@ -33,19 +33,6 @@ DEV void load_blocks_transposed(u32 (&r)[4], const void* row) {
                : "r"(u32(__cvta_generic_to_shared(row))));
 }
 
-// 16 bytes to shared memory while the threads go on; zeros where `there` is false.
-DEV void copy_16(void* to, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from),
-               "r"(there ? 16 : 0)
-               : "memory");
-}
-DEV void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// All groups of this thread's copies but the last kLeft are there.
-template <int kLeft>
-DEV void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
-
 // Two numbers as neighbours, the first in the low half.
 DEV u32 pair_of(f16, float low, float high) {
   u32 r;
@@ -61,12 +48,6 @@ DEV u32 pair_of(bf16, float low, float high) {
 // What another lane of the warp has.
 DEV float lane_value(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 
-// The larger one; no number if one of them is none.
-DEV float fast_max(float x, float y) {
-  float m;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(x), "f"(y));
-  return m;
-}
 // 2^x, to two units in the last place.
 DEV float fast_exp2(float x) {
   float y;

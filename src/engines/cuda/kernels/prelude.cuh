@@ -213,6 +213,14 @@ DEV void copy_async(V* to, const void* from) {
   *to = *reinterpret_cast<const V*>(from);
 #endif
 }
+// 16 bytes; zeros where `there` is false.
+DEV void copy_async_16(void* to, const void* from, bool there) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from),
+               "r"(there ? 16 : 0)
+               : "memory");
+#endif
+}
 DEV void copies_asked() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
