@@ -74,8 +74,8 @@ DEV void multiply_rows(float (&s)[kRows / 8][4], const MmaRows<T, kColumns, kKep
     for (int n = 0; n < kRows / 8; n += 2) {
       u32 b[4];
       load_blocks(b, tile.piece(n * 8 + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
-      multiply_add(T(), s[n], a, b[0], b[1]);
-      multiply_add(T(), s[n + 1], a, b[2], b[3]);
+      product(T(), T(), s[n], a, b[0], b[1]);
+      product(T(), T(), s[n + 1], a, b[2], b[3]);
     }
   }
 }
@@ -90,9 +90,9 @@ DEV void multiply_columns(float (&out)[kColumns / 8][4], const u32 (&w)[kRows / 
 #pragma unroll
     for (int n = 0; n < kColumns / 8; n += 2) {
       u32 b[4];
-      load_blocks_transposed(b, tile.piece(k * 16 + lane % 16, n + lane / 16));
-      multiply_add(T(), out[n], w[k], b[0], b[1]);
-      multiply_add(T(), out[n + 1], w[k], b[2], b[3]);
+      load_blocks<true>(b, tile.piece(k * 16 + lane % 16, n + lane / 16));
+      product(T(), T(), out[n], w[k], b[0], b[1]);
+      product(T(), T(), out[n + 1], w[k], b[2], b[3]);
     }
 }
 

@@ -7,7 +7,7 @@
 // are (kCopied), it has find(a, row, sum, at) instead, which says whether they are inside and where.
 #pragma once
 
-#include "tilewright/prelude.cuh"
+#include "tilewright/mma.cuh"
 
 namespace tw {
 
@@ -44,45 +44,6 @@ struct larger {
 };
 
 // --- products on tensor cores ----------------------------------------------------------------------------------------
-// Four blocks of 8 lines of 16 bytes, one for each lane octet's addresses; 16-bit elements may be transposed.
-template <bool kTransposed>
-DEV void load_blocks(u32 (&r)[4], const char* at) {
-  const u32 address = u32(__cvta_generic_to_shared(at));
-  if (kTransposed)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address)
-                 : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address)
-                 : "memory");
-}
-#if __CUDA_ARCH__ >= 800
-#define TW_PRODUCT(A, B, C, SHAPE, REGISTER) \
-  DEV void product(A, B, C (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { \
-    asm("mma.sync.aligned." SHAPE " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-        : "+" REGISTER(c[0]), "+" REGISTER(c[1]), "+" REGISTER(c[2]), "+" REGISTER(c[3]) \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)); \
-  }
-TW_PRODUCT(f16, f16, float, "m16n8k16.row.col.f32.f16.f16.f32", "f")
-TW_PRODUCT(bf16, bf16, float, "m16n8k16.row.col.f32.bf16.bf16.f32", "f")
-TW_PRODUCT(s8, s8, int, "m16n8k32.row.col.s32.s8.s8.s32", "r")
-TW_PRODUCT(s8, uint8, int, "m16n8k32.row.col.s32.s8.u8.s32", "r")
-TW_PRODUCT(uint8, s8, int, "m16n8k32.row.col.s32.u8.s8.s32", "r")
-TW_PRODUCT(uint8, uint8, int, "m16n8k32.row.col.s32.u8.u8.s32", "r")
-#undef TW_PRODUCT
-#else
-DEV void product(f16, f16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(half ? b1 : b0));
-}
-#endif
-
 // Where 16 bytes of a line lie among its `kChunks` such, so that neighbouring lines' are in different banks.
 template <int kChunks>
 DEV int swizzled(int line, int chunk) {
